@@ -1,0 +1,1 @@
+"""runlane: a durable agent runtime."""
