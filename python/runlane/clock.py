@@ -1,0 +1,52 @@
+"""Where time comes from.
+
+Nothing in runlane reads a clock directly: it asks a `Clock`, so that a whole runtime can be run under a clock moved by
+hand.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+import anyio
+
+__all__ = ["Clock", "SystemClock"]
+
+
+class Clock(Protocol):
+    """Wall time, elapsed time and waiting."""
+
+    def now(self) -> datetime:
+        """Return the wall time as an aware UTC `datetime`. It may go backwards: never subtract two of them."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return seconds from an arbitrary start. It never goes backwards; only differences mean something."""
+        ...
+
+    async def sleep(self, seconds: float, /) -> None:
+        """Wait until `monotonic()` has advanced by `seconds`; a non-positive value only yields to the event loop."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks.
+
+    Example:
+        >>> SystemClock().now().tzinfo is UTC
+        True
+    """
+
+    def now(self) -> datetime:
+        """Return the wall time, in UTC."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """Return `time.monotonic()`."""
+        return time.monotonic()
+
+    async def sleep(self, seconds: float, /) -> None:
+        """Wait on the running event loop."""
+        await anyio.sleep(max(0.0, seconds))
