@@ -1,0 +1,105 @@
+"""The base of every stored record, and the scalar types records are made of."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, TypeAlias, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    PlainSerializer,
+    ValidationError,
+)
+
+from runlane.errors import InvalidValueError
+
+__all__ = [
+    "JsonObject",
+    "Record",
+    "RecordId",
+    "RecordVersion",
+    "SchemaVersion",
+    "Timestamp",
+    "format_timestamp",
+    "validated",
+]
+
+MAX_ID_CHARACTERS = 512
+
+RecordId: TypeAlias = Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARACTERS)]
+"""An opaque identifier, 1 to 512 characters."""
+
+RecordVersion: TypeAlias = Annotated[int, Field(ge=0, strict=True)]
+"""A version, revision or sequence: an integer of at least 0."""
+
+JsonObject: TypeAlias = dict[str, JsonValue]
+"""A JSON object. Treat it as read-only once it is part of a record."""
+
+
+def _to_milliseconds(moment: datetime) -> datetime:
+    """Bring an instant to UTC and to the precision that is stored, so that a round trip gives an equal value."""
+    moment = moment.astimezone(UTC)
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+
+
+def format_timestamp(moment: datetime, /) -> str:
+    """Write an instant as it is stored: ISO-8601 in UTC with milliseconds and `Z`.
+
+    Example:
+        >>> format_timestamp(datetime(2026, 1, 2, 3, 4, 5, 678900, tzinfo=UTC))
+        '2026-01-02T03:04:05.678Z'
+    """
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+Timestamp: TypeAlias = Annotated[
+    AwareDatetime,
+    AfterValidator(_to_milliseconds),
+    PlainSerializer(format_timestamp, return_type=str, when_used="json"),
+]
+"""An aware instant, kept in UTC with millisecond precision; a text without an offset is refused."""
+
+
+class Record(BaseModel):
+    """A frozen fact. Unknown fields are refused; an optional field that is None is left out when dumped."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=False, ser_json_inf_nan="constants")
+
+    def to_json(self) -> JsonObject:
+        """Return the record as JSON values, without the fields that are None."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+
+class SchemaVersion(Record):
+    """A record that names the version of its own shape, for readers of other releases."""
+
+    schema_version: Annotated[int, Field(ge=1, le=1, strict=True)] = 1
+
+
+RecordT = TypeVar("RecordT", bound=BaseModel)
+
+
+def validated(kind: type[RecordT], value: object, /, *, argument: str) -> RecordT:
+    """Parse public input as a record, or raise an error of runlane that names the field.
+
+    Args:
+        kind: The record class.
+        value: A mapping, or already an instance (returned as it is).
+        argument: What the caller called it; becomes the head of the error's path.
+
+    Raises:
+        InvalidValueError: The value is not a valid record.
+    """
+    if isinstance(value, kind):
+        return value
+    try:
+        return kind.model_validate(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        path = ".".join([argument, *(str(step) for step in first["loc"])])
+        raise InvalidValueError(first["msg"], argument=path) from None
