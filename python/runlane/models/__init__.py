@@ -1,0 +1,58 @@
+"""The one provider port and message vocabulary."""
+
+from runlane.models._messages import (
+    AnyModelMessage,
+    FileItem,
+    ModelAssistantToolMessage,
+    ModelFunction,
+    ModelImage,
+    ModelMessage,
+    ModelToolCall,
+    ModelToolResultMessage,
+    model_protocol_error,
+    validate_messages,
+)
+from runlane.models._port import ChatProvider, ModelOptions, ModelProviderContext, ResolvedModel
+from runlane.models._stream import (
+    FileOutput,
+    FinishReason,
+    FinishReport,
+    FunctionCallDelta,
+    ModelPart,
+    ModelUsage,
+    OpaqueOutput,
+    ReasoningDelta,
+    ResponseInfo,
+    SourceOutput,
+    TextDelta,
+    UsageReport,
+)
+
+__all__ = [
+    "AnyModelMessage",
+    "ChatProvider",
+    "FileItem",
+    "FileOutput",
+    "FinishReason",
+    "FinishReport",
+    "FunctionCallDelta",
+    "ModelAssistantToolMessage",
+    "ModelFunction",
+    "ModelImage",
+    "ModelMessage",
+    "ModelOptions",
+    "ModelPart",
+    "ModelProviderContext",
+    "ModelToolCall",
+    "ModelToolResultMessage",
+    "ModelUsage",
+    "OpaqueOutput",
+    "ReasoningDelta",
+    "ResolvedModel",
+    "ResponseInfo",
+    "SourceOutput",
+    "TextDelta",
+    "UsageReport",
+    "model_protocol_error",
+    "validate_messages",
+]

@@ -1,0 +1,262 @@
+"""The one message vocabulary: what a model is told, in no provider's format.
+
+A neutral message is an ordered tuple of the records' own parts, plus the little a request needs beyond them: images
+and files whose data has been fetched. History projects into it, every provider encodes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NoReturn, TypeAlias
+
+from runlane.contracts import JsonSchema
+from runlane.errors import ModelProtocolError
+from runlane.records import (
+    ProviderPart,
+    ReasoningPart,
+    TextPart,
+    ToolApprovalRequestPart,
+    ToolApprovalResponsePart,
+    ToolCallPart,
+    ToolResultPart,
+)
+
+__all__ = [
+    "AnyModelMessage",
+    "FileItem",
+    "ModelAssistantToolMessage",
+    "ModelFunction",
+    "ModelImage",
+    "ModelMessage",
+    "ModelToolCall",
+    "ModelToolResultMessage",
+    "model_protocol_error",
+    "validate_messages",
+]
+
+ModelToolCall: TypeAlias = ToolCallPart
+"""A tool call inside a message is the record's own part."""
+
+_IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"})
+
+
+def model_protocol_error(
+    detail: str, /, *, code: str = "model.protocol", cause: BaseException | None = None
+) -> NoReturn:
+    """Raise `ModelProtocolError`; the only place that builds one.
+
+    Args:
+        detail: What is wrong.
+        code: `model.protocol`, `model.multiple_calls`, `model.no_call`, `model.unexpected_call`,
+            `model.unknown_capability` or `model.arguments_invalid`.
+        cause: The error that revealed it.
+    """
+    raise ModelProtocolError(detail=detail, code=code) from cause
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelImage:
+    """An image in a user message: exactly one of `data` and `url`."""
+
+    media_type: str
+    data: bytes | None = field(default=None, repr=False)
+    url: str | None = None
+    detail: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.media_type not in _IMAGE_TYPES:
+            model_protocol_error(f"{self.media_type!r} is not an image type; use png, jpeg, webp or gif")
+        if (self.data is None) == (self.url is None):
+            model_protocol_error("an image needs exactly one of data and url")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileItem:
+    """A file in a user message: exactly one of `data`, `url`, `text` and `provider_file`.
+
+    Attributes:
+        provider_file: The provider's own reference to a file it already holds.
+    """
+
+    media_type: str
+    data: bytes | None = field(default=None, repr=False)
+    url: str | None = None
+    text: str | None = field(default=None, repr=False)
+    provider_file: str | None = None
+    filename: str | None = None
+
+    def __post_init__(self) -> None:
+        given = sum(value is not None for value in (self.data, self.url, self.text, self.provider_file))
+        if given != 1:
+            model_protocol_error("a file needs exactly one of data, url, text and provider_file")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMessage:
+    """A system, user or assistant message without tool traffic.
+
+    Text may stand in any of them, images and files only in a user message, reasoning and opaque provider output only
+    in an assistant message.
+
+    Raises:
+        ModelProtocolError: An item does not belong into a message of this role.
+
+    Example:
+        >>> ModelMessage.user("Hello").text
+        'Hello'
+    """
+
+    role: Literal["system", "user", "assistant"]
+    items: tuple[TextPart | ReasoningPart | ProviderPart | ModelImage | FileItem, ...]
+
+    def __post_init__(self) -> None:
+        allowed = _ALLOWED[self.role]
+        for item in self.items:
+            if type(item) not in allowed:
+                model_protocol_error(f"a {self.role} message cannot hold {type(item).__name__}")
+
+    @classmethod
+    def system(cls, text: str, /) -> ModelMessage:
+        """Return an instruction."""
+        return cls("system", (TextPart(text=text),))
+
+    @classmethod
+    def user(cls, text: str, /, images: Iterable[ModelImage] = ()) -> ModelMessage:
+        """Return a user's words, images after them."""
+        return cls("user", (TextPart(text=text), *images))
+
+    @classmethod
+    def assistant(cls, text: str, /) -> ModelMessage:
+        """Return a model's words."""
+        return cls("assistant", (TextPart(text=text),))
+
+    @property
+    def text(self) -> str:
+        """The text items, joined without a separator."""
+        return _joined_text(self.items)
+
+    @property
+    def images(self) -> tuple[ModelImage, ...]:
+        """The images, in order."""
+        return tuple(item for item in self.items if isinstance(item, ModelImage))
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAssistantToolMessage:
+    """An assistant message with tool calls (or approval requests); the text may be empty.
+
+    Raises:
+        ModelProtocolError: It is empty, holds something else, or two calls share one id.
+    """
+
+    items: tuple[TextPart | ReasoningPart | ProviderPart | ToolCallPart | ToolApprovalRequestPart, ...]
+    role: Literal["assistant"] = field(default="assistant", init=False)
+
+    def __post_init__(self) -> None:
+        if not self.items:
+            model_protocol_error("an assistant tool message needs at least one item")
+        seen: set[str] = set()
+        for item in self.items:
+            if type(item) not in _ASSISTANT_TOOL_ITEMS:
+                model_protocol_error(f"an assistant tool message cannot hold {type(item).__name__}")
+            if isinstance(item, ToolCallPart):
+                if item.call_id in seen:
+                    model_protocol_error(f"two calls of one message have the id {item.call_id!r}")
+                seen.add(item.call_id)
+
+    @classmethod
+    def of(cls, text: str, tool_calls: Iterable[ToolCallPart], /) -> ModelAssistantToolMessage:
+        """Return text followed by calls."""
+        return cls((TextPart(text=text), *tool_calls))
+
+    @property
+    def text(self) -> str:
+        """The text items, joined without a separator."""
+        return _joined_text(self.items)
+
+    @property
+    def tool_calls(self) -> tuple[ToolCallPart, ...]:
+        """The calls, in the provider's order."""
+        return tuple(item for item in self.items if isinstance(item, ToolCallPart))
+
+
+@dataclass(frozen=True, slots=True)
+class ModelToolResultMessage:
+    """Results of calls and answers to approvals.
+
+    Raises:
+        ModelProtocolError: It is empty or holds something else.
+    """
+
+    items: tuple[ToolResultPart | ToolApprovalResponsePart, ...]
+    role: Literal["tool"] = field(default="tool", init=False)
+
+    def __post_init__(self) -> None:
+        if not self.items:
+            model_protocol_error("a tool message needs at least one result")
+        for item in self.items:
+            if type(item) not in _TOOL_ITEMS:
+                model_protocol_error(f"a tool message cannot hold {type(item).__name__}")
+
+    @property
+    def results(self) -> tuple[ToolResultPart, ...]:
+        """The results, in order."""
+        return tuple(item for item in self.items if isinstance(item, ToolResultPart))
+
+
+AnyModelMessage: TypeAlias = ModelMessage | ModelAssistantToolMessage | ModelToolResultMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFunction:
+    """A tool as a model is told of it; nothing executable hangs on it."""
+
+    name: str
+    description: str
+    parameters: JsonSchema
+    strict: bool = False
+
+
+_ALLOWED: dict[str, frozenset[type]] = {
+    "system": frozenset({TextPart}),
+    "user": frozenset({TextPart, ModelImage, FileItem}),
+    "assistant": frozenset({TextPart, ReasoningPart, ProviderPart}),
+}
+_ASSISTANT_TOOL_ITEMS = frozenset({TextPart, ReasoningPart, ProviderPart, ToolCallPart, ToolApprovalRequestPart})
+_TOOL_ITEMS = frozenset({ToolResultPart, ToolApprovalResponsePart})
+
+
+def _joined_text(items: Iterable[object]) -> str:
+    return "".join(item.text for item in items if isinstance(item, TextPart))
+
+
+def validate_messages(messages: Sequence[AnyModelMessage], /) -> None:
+    """Refuse a request whose tool traffic does not add up across messages.
+
+    Raises:
+        ModelProtocolError: A result names a call nobody declared or one already answered, or a declared call is still
+            unanswered when a message other than a tool message follows (a pending approval excepted).
+    """
+    open_calls: set[str] = set()
+    waiting: set[str] = set()
+    known: set[str] = set()
+    for message in messages:
+        if isinstance(message, ModelToolResultMessage):
+            for result in message.results:
+                if result.call_id not in known:
+                    model_protocol_error(f"a result names the unknown call {result.call_id!r}")
+                if result.call_id not in open_calls:
+                    model_protocol_error(f"the call {result.call_id!r} is answered twice")
+                open_calls.discard(result.call_id)
+            continue
+        unanswered = open_calls - waiting
+        if unanswered:
+            model_protocol_error(f"the call {min(unanswered)!r} has no result before the next message")
+        if isinstance(message, ModelAssistantToolMessage):
+            for item in message.items:
+                if isinstance(item, ToolCallPart):
+                    known.add(item.call_id)
+                    open_calls.add(item.call_id)
+                elif isinstance(item, ToolApprovalRequestPart):
+                    waiting.add(item.call_id)

@@ -1,0 +1,103 @@
+"""The one port to a model: `ChatProvider`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Literal
+
+from runlane.contracts import CancelToken, Id
+from runlane.models._messages import AnyModelMessage, ModelFunction
+from runlane.models._stream import ModelPart
+
+__all__ = ["ChatProvider", "ModelOptions", "ModelProviderContext", "ResolvedModel"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions:
+    """Request options, passed on untouched: no clamping, no range check, no renaming.
+
+    Attributes:
+        extra: Further fields of the request body, by the provider's own names.
+    """
+
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] | None = None
+    extra: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelProviderContext:
+    """What accompanies one call.
+
+    Attributes:
+        signal: Trips when the call must end; its reason is what the caller of the stream sees.
+        allow_multiple_calls: A wish; models may ignore it.
+        idle_timeout: Seconds of silence after which the stream fails with `ModelIdleTimeoutError`; None waits for ever.
+        invocation_id: Names the call in receipts and logs.
+        call_number: 1-based within whoever calls.
+    """
+
+    signal: CancelToken = field(default_factory=CancelToken)
+    options: ModelOptions = field(default_factory=ModelOptions)
+    functions: tuple[ModelFunction, ...] = ()
+    function_choice: Literal["auto", "required", "none"] = "auto"
+    allow_multiple_calls: bool = True
+    response_format: Literal["text", "json_object"] = "text"
+    idle_timeout: float | None = None
+    stage: Id | None = None
+    invocation_id: Id | None = None
+    call_number: int = 1
+
+
+class ChatProvider(ABC):
+    """A model behind one wire protocol.
+
+    `open_stream` yields parts, at most one `ResponseInfo`, and exactly one `FinishReport`, last. Every failure, an
+    error event inside the body included, is raised as a `ModelError` once the parts before it are delivered. A stream
+    without evidence that it finished raises `ProviderStreamCutError`. Nothing is retried here, and no part is read
+    ahead of demand beyond what the transport has delivered.
+
+    Attributes:
+        provider_id: The wire protocol's key, such as `openai-chat`; also the name on provider envelopes.
+        model_id: The provider's name of the model.
+    """
+
+    provider_id: str
+    model_id: str
+
+    @abstractmethod
+    def open_stream(
+        self, messages: Sequence[AnyModelMessage], context: ModelProviderContext, /
+    ) -> AbstractAsyncContextManager[AsyncIterator[ModelPart]]:
+        """Open one response.
+
+        Leaving the context closes the connection within a second, after success, error, early exit and cancellation
+        alike. After `context.signal` trips nothing more is produced: the iteration raises `signal.error()`.
+
+        Raises:
+            ModelError: The request was refused, the provider could not be reached, the stream failed or was cut.
+        """
+
+    async def aclose(self) -> None:
+        """Release what the provider keeps between calls; does nothing by default."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedModel:
+    """The model that answers one run.
+
+    Attributes:
+        model: The name the application uses for it.
+        context_window: Tokens of input and output together, or None if unknown.
+    """
+
+    model: str
+    provider: ChatProvider
+    options: ModelOptions = field(default_factory=ModelOptions)
+    context_window: int | None = None
