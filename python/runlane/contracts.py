@@ -41,7 +41,7 @@ async def resolve(value: MaybeAwaitable[T], /) -> T:
     """Return a value, awaiting it once if it is awaitable."""
     if inspect.isawaitable(value):
         return await value
-    return value  # type: ignore[return-value]  # narrowing a TypeVar union by isawaitable is beyond mypy
+    return value
 
 
 class CancelToken:
@@ -149,11 +149,11 @@ class CancelToken:
         result = cls()
         result._sources = tuple(token for token in tokens if token is not None)
         for source in result._sources:
-            if source._error is not None:
-                result.cancel(source._reason)
+            if source._error is not None:  # noqa: SLF001 - of the same class
+                result.cancel(source._reason)  # noqa: SLF001 - of the same class
                 return result
         for source in result._sources:
-            source._derived.add(result)
+            source._derived.add(result)  # noqa: SLF001 - of the same class
         return result
 
 

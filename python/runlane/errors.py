@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from typing_extensions import override
+
 __all__ = [
     "AbortedError",
     "BudgetError",
@@ -79,6 +81,7 @@ class RunlaneError(Exception):
     code: str = "error.unknown"
     retryable: bool | None = None
 
+    @override
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle by attributes."""
         return _restore, (type(self), self.args, dict(self.__dict__))
