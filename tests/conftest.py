@@ -10,9 +10,7 @@ from hypothesis import HealthCheck, settings
 from tests.fixture_files import fixtures_dir as find_fixtures
 
 # The machine may be shared and slow: no example has a deadline, and slowness alone is no failure.
-_PATIENT = settings(
-    deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True, max_examples=50
-)
+_PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True, max_examples=50)
 settings.register_profile("dev", _PATIENT)
 # The same examples at every run: a red run is due to the change, and anyone can repeat it.
 settings.register_profile("ci", settings(_PATIENT, max_examples=100, derandomize=True))

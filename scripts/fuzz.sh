@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Runs every fuzz target for a bounded time.
+# The core has no unsafe code, so sanitizers would buy little and the stable toolchain will do.
+# Usage: fuzz.sh SECONDS_PER_TARGET
+set -eu
+seconds=${1:-60}
+cd "$(dirname "$0")/../rust"
+if [ ! -f fuzz/Cargo.toml ]; then
+  printf 'there are no fuzz targets\n'
+  exit 0
+fi
+if ! cargo fuzz --version >/dev/null 2>&1; then
+  cargo install cargo-fuzz --locked
+fi
+for target in $(cargo fuzz list); do
+  printf '== fuzz %s for %s s\n' "$target" "$seconds"
+  cargo fuzz run --sanitizer none "$target" -- -max_total_time="$seconds" -print_final_stats=1
+done
