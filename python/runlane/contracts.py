@@ -18,7 +18,15 @@ from runlane.errors import AbortedError, UsageError
 if TYPE_CHECKING:
     from types import TracebackType
 
-__all__ = ["CancelToken", "DurationMs", "Id", "JsonSchema", "MaybeAwaitable", "TimestampMs", "resolve"]
+__all__ = [
+    "CancelToken",
+    "DurationMs",
+    "Id",
+    "JsonSchema",
+    "MaybeAwaitable",
+    "TimestampMs",
+    "resolve",
+]
 
 T = TypeVar("T")
 
@@ -149,12 +157,15 @@ class CancelToken:
         result = cls()
         result._sources = tuple(token for token in tokens if token is not None)
         for source in result._sources:
-            if source._error is not None:  # noqa: SLF001 - of the same class
-                result.cancel(source._reason)  # noqa: SLF001 - of the same class
-                return result
-        for source in result._sources:
-            source._derived.add(result)  # noqa: SLF001 - of the same class
+            source._lead(result)  # noqa: SLF001 - of the same class
         return result
+
+    def _lead(self, derived: CancelToken) -> None:
+        """Trip another token whenever this one trips."""
+        if self._error is not None:
+            derived.cancel(self._reason)
+        else:
+            self._derived.add(derived)
 
 
 class TokenBinding:
@@ -174,6 +185,10 @@ class TokenBinding:
             self._token._listeners[self] = self._scope.cancel  # noqa: SLF001 - one object in two classes
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
     ) -> None:
         self._token._listeners.pop(self, None)  # noqa: SLF001 - one object in two classes

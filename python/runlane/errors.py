@@ -98,7 +98,7 @@ class UsageError(RunlaneError, TypeError):
     """
 
     code = "usage"
-    retryable = False
+    retryable: bool | None = False
 
     def __init__(self, message: str, *, argument: str) -> None:
         super().__init__(f"{argument}: {message}")
@@ -113,7 +113,7 @@ class InvalidValueError(RunlaneError, ValueError):
     """
 
     code = "value.invalid"
-    retryable = False
+    retryable: bool | None = False
 
     def __init__(self, message: str, *, argument: str) -> None:
         super().__init__(f"{argument}: {message}")
@@ -129,7 +129,7 @@ class MissingDependencyError(RunlaneError, ImportError):
     """
 
     code = "dependency.missing"
-    retryable = False
+    retryable: bool | None = False
 
     def __init__(self, *, package: str, extra: str) -> None:
         super().__init__(f"{package} is not installed; run: pip install 'runlane[{extra}]'")
@@ -160,10 +160,14 @@ class BudgetError(RunlaneError):
     """
 
     code = "budget.exhausted"
-    retryable = False
+    retryable: bool | None = False
 
     def __init__(
-        self, message: str = "the budget is exhausted", *, allowance: str | None = None, limit: int | None = None
+        self,
+        message: str = "the budget is exhausted",
+        *,
+        allowance: str | None = None,
+        limit: int | None = None,
     ) -> None:
         super().__init__(message)
         self.allowance = allowance
@@ -174,7 +178,7 @@ class CommandRefusedError(RunlaneError):
     """The present state forbids what was asked; nothing was changed."""
 
     code = "command.refused"
-    retryable = False
+    retryable: bool | None = False
 
 
 class RuntimeClosedError(CommandRefusedError):
@@ -193,7 +197,7 @@ class FormatError(RunlaneError):
     """Bytes or values do not follow the format they claim to have."""
 
     code = "format"
-    retryable = False
+    retryable: bool | None = False
 
 
 class SseLimitError(FormatError):
@@ -234,7 +238,7 @@ class SseIdleTimeoutError(RunlaneError):
     """
 
     code = "sse.idle_timeout"
-    retryable = True
+    retryable: bool | None = True
 
     def __init__(self, *, idle_timeout: float) -> None:
         super().__init__(f"the event stream sent nothing for {idle_timeout:g} s")
@@ -278,7 +282,7 @@ class StoreUnavailableError(StoreError):
     """The store cannot be reached or written now: missing rights, a lock held too long, a lost connection."""
 
     code = "store.unavailable"
-    retryable = True
+    retryable: bool | None = True
 
 
 class StoreBusyError(StoreUnavailableError):
@@ -303,42 +307,42 @@ class StoreClosedError(StoreError):
     """The store was used before it was opened or after it was closed."""
 
     code = "store.closed"
-    retryable = False
+    retryable: bool | None = False
 
 
 class StoreForeignError(StoreError):
     """The file or database is not a runlane store; it was left untouched."""
 
     code = "store.foreign"
-    retryable = False
+    retryable: bool | None = False
 
 
 class StoreTooNewError(StoreError):
     """The store was written by a newer version of runlane; it was left untouched. Upgrade this program."""
 
     code = "store.too_new"
-    retryable = False
+    retryable: bool | None = False
 
 
 class StoreDamagedError(StoreError):
     """The store is corrupt. Stop writing, keep a copy, restore a backup."""
 
     code = "store.damaged"
-    retryable = False
+    retryable: bool | None = False
 
 
 class RecordCorruptError(StoreError):
     """A stored record contradicts itself or its hash; it is refused, never repaired silently."""
 
     code = "store.record_corrupt"
-    retryable = False
+    retryable: bool | None = False
 
 
 class RecordTooNewError(StoreError):
     """A stored record has a schema version this program does not know."""
 
     code = "store.record_too_new"
-    retryable = False
+    retryable: bool | None = False
 
 
 class LeaseLostError(StoreError):
@@ -349,7 +353,7 @@ class LeaseLostError(StoreError):
     """
 
     code = "store.lease_lost"
-    retryable = False
+    retryable: bool | None = False
 
     def __init__(self, *, owner: str, store: str | None = None) -> None:
         super().__init__(f"the lease of owner {owner!r} is lost", store=store)
@@ -364,7 +368,7 @@ class ConversationPurgedError(StoreError):
     """
 
     code = "conversation.purged"
-    retryable = False
+    retryable: bool | None = False
 
     def __init__(self, *, conversation_id: str) -> None:
         super().__init__(f"conversation {conversation_id!r} was purged; use a new conversation id")
@@ -382,7 +386,7 @@ class RuntimeConflictError(RunlaneError):
     """
 
     code = "runtime.conflict"
-    retryable = False
+    retryable: bool | None = False
 
     def __init__(self, message: str, *, operation: str) -> None:
         super().__init__(f"{operation}: {message}")
@@ -415,7 +419,7 @@ class ContextOverflowError(RunlaneError):
     """What must be sent does not fit the model's context window."""
 
     code = "context.overflow"
-    retryable = False
+    retryable: bool | None = False
 
 
 # --- models -------------------------------------------------------------------------------------------------------
@@ -435,7 +439,7 @@ class UnknownModelError(ModelError):
     """
 
     code = "model.unknown"
-    retryable = False
+    retryable: bool | None = False
 
     def __init__(self, message: str, *, model: str) -> None:
         super().__init__(message)
@@ -450,7 +454,7 @@ class MissingCredentialError(ModelError):
     """
 
     code = "model.credential_missing"
-    retryable = False
+    retryable: bool | None = False
 
     def __init__(self, *, provider: str, variable: str) -> None:
         super().__init__(f"{provider} needs an API key; set {variable} or pass api_key")
@@ -520,7 +524,7 @@ class ProviderStreamCutError(ModelError):
     """A provider's answer ended without any evidence that it was finished; what arrived is partial."""
 
     code = "provider.stream_cut"
-    retryable = True
+    retryable: bool | None = True
 
     def __init__(self, message: str = "the provider's stream ended without a finish report") -> None:
         super().__init__(message)
@@ -534,7 +538,7 @@ class ModelIdleTimeoutError(ModelError):
     """
 
     code = "model.idle_timeout"
-    retryable = True
+    retryable: bool | None = True
 
     def __init__(self, *, idle_timeout: float) -> None:
         super().__init__(f"the model sent nothing for {idle_timeout:g} s")
@@ -592,7 +596,7 @@ class ToolFenceError(RunlaneError):
         code: `stale_run` (another owner, or ended) or `run_interrupted`.
     """
 
-    retryable = False
+    retryable: bool | None = False
 
     def __init__(self, code: str, *, run_id: str) -> None:
         super().__init__(f"run {run_id!r}: {code}")

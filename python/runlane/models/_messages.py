@@ -238,25 +238,41 @@ def validate_messages(messages: Sequence[AnyModelMessage], /) -> None:
         ModelProtocolError: A result names a call nobody declared or one already answered, or a declared call is still
             unanswered when a message other than a tool message follows (a pending approval excepted).
     """
-    open_calls: set[str] = set()
-    waiting: set[str] = set()
-    known: set[str] = set()
+    traffic = _ToolTraffic()
     for message in messages:
         if isinstance(message, ModelToolResultMessage):
-            for result in message.results:
-                if result.call_id not in known:
-                    model_protocol_error(f"a result names the unknown call {result.call_id!r}")
-                if result.call_id not in open_calls:
-                    model_protocol_error(f"the call {result.call_id!r} is answered twice")
-                open_calls.discard(result.call_id)
+            traffic.answer(message)
             continue
-        unanswered = open_calls - waiting
+        traffic.expect_no_debt()
+        if isinstance(message, ModelAssistantToolMessage):
+            traffic.declare(message)
+
+
+class _ToolTraffic:
+    """Which calls were declared, and which are still owed a result."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+        self._open: set[str] = set()
+        self._waiting: set[str] = set()
+
+    def declare(self, message: ModelAssistantToolMessage) -> None:
+        for item in message.items:
+            if isinstance(item, ToolCallPart):
+                self._known.add(item.call_id)
+                self._open.add(item.call_id)
+            elif isinstance(item, ToolApprovalRequestPart):
+                self._waiting.add(item.call_id)
+
+    def answer(self, message: ModelToolResultMessage) -> None:
+        for result in message.results:
+            if result.call_id not in self._known:
+                model_protocol_error(f"a result names the unknown call {result.call_id!r}")
+            if result.call_id not in self._open:
+                model_protocol_error(f"the call {result.call_id!r} is answered twice")
+            self._open.discard(result.call_id)
+
+    def expect_no_debt(self) -> None:
+        unanswered = self._open - self._waiting
         if unanswered:
             model_protocol_error(f"the call {min(unanswered)!r} has no result before the next message")
-        if isinstance(message, ModelAssistantToolMessage):
-            for item in message.items:
-                if isinstance(item, ToolCallPart):
-                    known.add(item.call_id)
-                    open_calls.add(item.call_id)
-                elif isinstance(item, ToolApprovalRequestPart):
-                    waiting.add(item.call_id)

@@ -84,7 +84,7 @@ class ChatProvider(ABC):
             ModelError: The request was refused, the provider could not be reached, the stream failed or was cut.
         """
 
-    async def aclose(self) -> None:
+    async def aclose(self) -> None:  # noqa: B027 - most providers keep nothing
         """Release what the provider keeps between calls; does nothing by default."""
 
 

@@ -45,7 +45,15 @@ from runlane.records._run import (
     message_status_for_terminal_reason,
     run_state_for_terminal_reason,
 )
-from runlane.records._usage import CostValue, Provenance, ProviderResponse, RunMetrics, TokenCount, Usage, UsageValue
+from runlane.records._usage import (
+    CostValue,
+    Provenance,
+    ProviderResponse,
+    RunMetrics,
+    TokenCount,
+    Usage,
+    UsageValue,
+)
 
 __all__ = [
     "ACQUIRED_RUN_STATES",

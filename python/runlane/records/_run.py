@@ -19,7 +19,14 @@ from typing import Annotated, Final, Literal, Self, TypeAlias
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from runlane.records._base import JsonObject, Record, RecordId, RecordVersion, SchemaVersion, Timestamp
+from runlane.records._base import (
+    JsonObject,
+    Record,
+    RecordId,
+    RecordVersion,
+    SchemaVersion,
+    Timestamp,
+)
 from runlane.records._message import Message, MessageStatus
 from runlane.records._usage import Usage
 
@@ -132,11 +139,26 @@ class RunOperation(Record):
     def _phase_agrees(self) -> Self:
         ended = self.phase in {"completed", "failed", "cancelled"}
         wrong = (
-            ((self.step is None) == (self.kind == "model-request"), "step is for model-request, and required there"),
-            (ended == (self.finished_at is None), "finished_at is for ended phases, and required there"),
-            (self.phase == "started" and self.first_output_at is not None, "a started operation has no first output"),
-            (self.phase == "first-output" and self.first_output_at is None, "first-output needs first_output_at"),
-            (self.phase == "first-output" and self.kind != "model-request", "first-output is for model-request"),
+            (
+                (self.step is None) == (self.kind == "model-request"),
+                "step is for model-request, and required there",
+            ),
+            (
+                ended == (self.finished_at is None),
+                "finished_at is for ended phases, and required there",
+            ),
+            (
+                self.phase == "started" and self.first_output_at is not None,
+                "a started operation has no first output",
+            ),
+            (
+                self.phase == "first-output" and self.first_output_at is None,
+                "first-output needs first_output_at",
+            ),
+            (
+                self.phase == "first-output" and self.kind != "model-request",
+                "first-output is for model-request",
+            ),
         )
         for is_wrong, problem in wrong:
             if is_wrong:
@@ -195,7 +217,10 @@ class Run(SchemaVersion):
         wrong = (
             (reason is None and not self.is_active, "an ended run needs a reason"),
             (state is not None and state != self.state, "the reason maps to another state"),
-            ((reason == "policy_stop") != (self.terminal_policy_name is not None), "a policy name is for policy_stop"),
+            (
+                (reason == "policy_stop") != (self.terminal_policy_name is not None),
+                "a policy name is for policy_stop",
+            ),
             ((reason == "absorbed") != (absorbed is not None), "a pointer is for absorbed runs"),
             (absorbed == self.id, "a run cannot be absorbed into itself"),
         )

@@ -12,7 +12,15 @@ from pydantic_core import PydanticCustomError
 
 from runlane.records._base import Record
 
-__all__ = ["CostValue", "Provenance", "ProviderResponse", "RunMetrics", "TokenCount", "Usage", "UsageValue"]
+__all__ = [
+    "CostValue",
+    "Provenance",
+    "ProviderResponse",
+    "RunMetrics",
+    "TokenCount",
+    "Usage",
+    "UsageValue",
+]
 
 Provenance: TypeAlias = Literal["provider-reported", "measured", "computed", "estimated", "unavailable"]
 

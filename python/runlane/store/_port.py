@@ -1,0 +1,150 @@
+"""What the rest of runlane sees of a store."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Protocol, Self
+
+from runlane.records import ConversationHead, Message, Run, Snapshot
+from runlane.store._commands import Command, ReadEvents
+from runlane.store._outcomes import Delta, EventPage, MessagePage, Outcome, RecoverablePage, RunView
+
+__all__ = ["Lease", "Store"]
+
+
+class Lease(Protocol):
+    """Proof that an owner's process lives, renewed by a thread of its own for as long as it is held."""
+
+    @property
+    def owner_id(self) -> str:
+        """The owner."""
+        ...
+
+    @property
+    def held(self) -> bool:
+        """Whether the lease is still held; once False, for ever False: stop acting for this owner."""
+        ...
+
+
+class Store(ABC):
+    """Durable conversations: one mutation, bounded reads.
+
+    A store is opened by `async with` and closed by leaving it. All methods may be called from many tasks at once and
+    run on asyncio and trio. A driver lets out only `StoreError`s; misuse raises `UsageError` or `InvalidValueError`
+    and leaves every record as it was.
+    """
+
+    @abstractmethod
+    async def __aenter__(self) -> Self:
+        """Open the store, creating or migrating what it needs.
+
+        Raises:
+            StoreUnavailableError: It cannot be reached or written.
+            StoreForeignError, StoreTooNewError, StoreDamagedError: It is not ours to write.
+        """
+
+    @abstractmethod
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None:
+        """Finish what was begun and close; idempotent."""
+
+    # --- the one mutation ---------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def apply(self, conversation_id: str, commands: Sequence[Command], /) -> tuple[Outcome, ...]:
+        """Carry out commands in order, in one transaction: all of them or none.
+
+        Each applied command is its own version step with its own ledger entry.
+
+        Returns:
+            One outcome a command, in order. If a command is not applied nothing at all is written, and the result
+            ends with that command's outcome.
+
+        Raises:
+            UsageError, InvalidValueError: A command is malformed or misuses an identity.
+            ConversationPurgedError: The conversation was purged.
+            StoreCommitUnknownError: Nobody knows whether it committed; send the same commands again.
+            StoreError: It could not be carried out; nothing was written.
+        """
+
+    # --- reads, each bounded but load_snapshot ---------------------------------------------------------------------
+
+    @abstractmethod
+    async def load_head(self, conversation_id: str, /) -> ConversationHead:
+        """Return the conversation's head; version 0 for an unknown or purged one."""
+
+    @abstractmethod
+    async def load_run(self, conversation_id: str, run_id: str, /) -> RunView | None:
+        """Return one run, with its answer if it ended; None if the conversation has no such run."""
+
+    @abstractmethod
+    async def list_active_runs(self, conversation_id: str, /) -> tuple[Run, ...]:
+        """Return the queued and acquired runs in causal order."""
+
+    @abstractmethod
+    async def load_draft(self, conversation_id: str, run_id: str, /) -> Message | None:
+        """Return the checkpointed draft of an acquired run's answer, or None."""
+
+    @abstractmethod
+    async def load_snapshot(self, conversation_id: str, /) -> Snapshot:
+        """Return everything active of the conversation, drafts included: for people and exports."""
+
+    @abstractmethod
+    async def load_changes(self, conversation_id: str, since_version: int, /) -> Delta:
+        """Return what changed after a version the caller holds."""
+
+    @abstractmethod
+    async def read_messages(
+        self, conversation_id: str, /, *, before: int | None = None, limit: int = 100
+    ) -> MessagePage:
+        """Return stored messages of the active history, newest first; drafts are left out.
+
+        Args:
+            conversation_id: The conversation.
+            before: Only positions below this one; None starts at the newest.
+            limit: 1 to 1,000.
+        """
+
+    @abstractmethod
+    async def scan_recoverable(self, *, cursor: tuple[str, str] | None = None, limit: int = 100) -> RecoverablePage:
+        """Return active runs of all conversations, ordered by (conversation id, run id).
+
+        Args:
+            cursor: Continue after this pair.
+            limit: 1 to 1,000.
+        """
+
+    @abstractmethod
+    async def read_events(self, query: ReadEvents, /) -> EventPage:
+        """Return ledger entries, ascending."""
+
+    # --- ownership ------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def hold_lease(self, owner_id: str, /) -> AbstractAsyncContextManager[Lease]:
+        """Register an owner as living for the length of a block.
+
+        The lease is renewed by a thread of its own; leaving the block releases it, so that the owner's runs can be
+        taken over at once.
+        """
+
+    @abstractmethod
+    async def sweep_owners(self) -> tuple[str, ...]:
+        """Take their lanes away from owners that are provably gone; return those owners.
+
+        A swept owner commits nothing more: the epoch of its lanes is raised.
+        """
+
+    # --- notification ---------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def wait_for_change(self, conversation_id: str, version: int, /, *, max_wait: float) -> bool:
+        """Wait until the conversation is past `version`, whoever changes it; False after `max_wait` seconds."""
