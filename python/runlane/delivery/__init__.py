@@ -1,0 +1,43 @@
+"""What a runtime tells its listeners: events, cursors, gaps."""
+
+from runlane.delivery._events import (
+    AdmissionEvent,
+    AssistantDeltaEvent,
+    AttemptResetEvent,
+    CheckpointEvent,
+    DraftView,
+    DurableEvent,
+    Gap,
+    ReasoningDeltaEvent,
+    ReasoningEndEvent,
+    ReasoningStartEvent,
+    RunOperationEvent,
+    RunStateEvent,
+    RuntimeEvent,
+    TerminalEvent,
+    ToolProgressEvent,
+    ToolStatusEvent,
+    TransientEvent,
+    durable_event_id,
+)
+
+__all__ = [
+    "AdmissionEvent",
+    "AssistantDeltaEvent",
+    "AttemptResetEvent",
+    "CheckpointEvent",
+    "DraftView",
+    "DurableEvent",
+    "Gap",
+    "ReasoningDeltaEvent",
+    "ReasoningEndEvent",
+    "ReasoningStartEvent",
+    "RunOperationEvent",
+    "RunStateEvent",
+    "RuntimeEvent",
+    "TerminalEvent",
+    "ToolProgressEvent",
+    "ToolStatusEvent",
+    "TransientEvent",
+    "durable_event_id",
+]

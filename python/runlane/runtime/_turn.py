@@ -1,0 +1,126 @@
+"""The port through which a run is answered: `TurnDriver`.
+
+The runtime admits, acquires, checkpoints, publishes and ends; a driver only answers. It never touches the store: what
+it emits becomes the assistant message, what it returns says how the turn ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeAlias, TypeVar
+
+from runlane.contracts import CancelToken
+from runlane.models import AnyModelMessage, FinishReason, ModelPart, ResolvedModel
+from runlane.records import Run
+
+__all__ = ["Boundary", "RunContext", "Turn", "TurnDriver", "TurnFinished", "TurnOutcome", "TurnStopped"]
+
+C = TypeVar("C")
+
+
+@dataclass(frozen=True)
+class RunContext(Generic[C]):
+    """What application callbacks learn of the run they serve.
+
+    Attributes:
+        context: The application's own value, as given to `submit` and parsed; never interpreted here.
+        run: The run as acquired.
+        signal: Trips when the run must stop; its reason is `user-interrupt`, `supersede`, `timeout` or `shutdown`.
+    """
+
+    context: C
+    run: Run
+    signal: CancelToken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boundary:
+    """What happened between two provider steps.
+
+    Attributes:
+        injected: Messages of inputs that joined this run at the boundary; append them to the prompt.
+        stop: The name of the stop policy that fired, or None to go on.
+    """
+
+    injected: tuple[AnyModelMessage, ...] = ()
+    stop: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFinished:
+    """The turn was answered; `reason` is the provider's neutral finish reason."""
+
+    reason: FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class TurnStopped:
+    """A stop policy ended the turn."""
+
+    policy: str
+
+
+TurnOutcome: TypeAlias = TurnFinished | TurnStopped
+
+
+class Turn(Protocol):
+    """One acquired run, as its driver sees it."""
+
+    @property
+    def run(self) -> Run:
+        """The run as acquired."""
+        ...
+
+    @property
+    def instructions(self) -> tuple[str, ...]:
+        """What goes into the provider's instructions channel, composed."""
+        ...
+
+    @property
+    def messages(self) -> tuple[AnyModelMessage, ...]:
+        """The projected history with this run's inputs, inside the budget; no system message among them."""
+        ...
+
+    @property
+    def model(self) -> ResolvedModel:
+        """The model that answers; its provider is not to be called directly."""
+        ...
+
+    @property
+    def signal(self) -> CancelToken:
+        """Trips when the run must stop."""
+        ...
+
+    def open_step(
+        self, messages: tuple[AnyModelMessage, ...], /
+    ) -> AbstractAsyncContextManager[AsyncIterator[ModelPart]]:
+        """Ask the model once, as one durable step.
+
+        Before the provider is called, everything the previous step produced is durable and a `model-request`
+        operation is recorded; if that fails the provider is not called. First output, usage, response identity and
+        the operation's end are recorded, the idle deadline is armed, and failures are marked as the provider's.
+        """
+        ...
+
+    async def emit(self, part: ModelPart, /) -> None:
+        """Add to the answer: message parts, events and checkpoints follow."""
+        ...
+
+    async def boundary(self) -> Boundary:
+        """Take what happened since the last step; call it before each step but the first."""
+        ...
+
+
+class TurnDriver(Protocol):
+    """Answers turns: the managed model loop, or a bound workflow."""
+
+    @property
+    def name(self) -> str:
+        """For logs and spans."""
+        ...
+
+    async def drive(self, turn: Turn, /) -> TurnOutcome:
+        """Answer one turn. Whatever is raised ends the run with the reason its type maps to."""
+        ...
