@@ -3,6 +3,8 @@
 Handwritten, one section per façade, and held to the binary by stubtest.
 """
 
+__all__ = ["NativeError"]
+
 class NativeError(Exception):
     """A refusal of the native half; a façade translates it by its code into a type of `runlane.errors`.
 
