@@ -87,9 +87,6 @@ class RunlaneError(Exception):
         return _restore, (type(self), self.args, dict(self.__dict__))
 
 
-# --- misuse and bad input -----------------------------------------------------------------------------------------
-
-
 class UsageError(RunlaneError, TypeError):
     """The program calls something in a way it does not offer: a bug in the caller.
 
@@ -190,9 +187,6 @@ class RuntimeClosedError(CommandRefusedError):
         super().__init__(message)
 
 
-# --- formats ------------------------------------------------------------------------------------------------------
-
-
 class FormatError(RunlaneError):
     """Bytes or values do not follow the format they claim to have."""
 
@@ -259,9 +253,6 @@ class CanonicalJsonError(FormatError):
         super().__init__(f"no canonical JSON at {path or 'the top level'}: {problem}")
         self.path = path
         self.problem = problem
-
-
-# --- store --------------------------------------------------------------------------------------------------------
 
 
 class StoreError(RunlaneError):
@@ -375,9 +366,6 @@ class ConversationPurgedError(StoreError):
         self.conversation_id = conversation_id
 
 
-# --- runtime ------------------------------------------------------------------------------------------------------
-
-
 class RuntimeConflictError(RunlaneError):
     """Somebody else changed the run or conversation first, or it does not exist; nothing was written.
 
@@ -420,9 +408,6 @@ class ContextOverflowError(RunlaneError):
 
     code = "context.overflow"
     retryable: bool | None = False
-
-
-# --- models -------------------------------------------------------------------------------------------------------
 
 
 class ModelError(RunlaneError):
@@ -543,9 +528,6 @@ class ModelIdleTimeoutError(ModelError):
     def __init__(self, *, idle_timeout: float) -> None:
         super().__init__(f"the model sent nothing for {idle_timeout:g} s")
         self.idle_timeout = idle_timeout
-
-
-# --- tools --------------------------------------------------------------------------------------------------------
 
 
 class ToolError(RunlaneError):
