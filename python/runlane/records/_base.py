@@ -15,6 +15,7 @@ from pydantic import (
     PlainSerializer,
     ValidationError,
 )
+from pydantic_core import PydanticCustomError
 
 from runlane.errors import InvalidValueError
 
@@ -24,6 +25,7 @@ __all__ = [
     "RecordId",
     "RecordVersion",
     "SchemaVersion",
+    "Text",
     "Timestamp",
     "format_timestamp",
     "validated",
@@ -31,7 +33,23 @@ __all__ = [
 
 MAX_ID_CHARACTERS = 512
 
-RecordId: TypeAlias = Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARACTERS)]
+
+def _refuse_lone_surrogates(text: str) -> str:
+    """Refuse text that no store and no wire could carry."""
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise PydanticCustomError(
+                "text", "a lone surrogate at character {position} is not text", {"position": error.start}
+            ) from None
+    return text
+
+
+Text: TypeAlias = Annotated[str, AfterValidator(_refuse_lone_surrogates)]
+"""Unicode text, any character but a lone surrogate."""
+
+RecordId: TypeAlias = Annotated[Text, Field(min_length=1, max_length=MAX_ID_CHARACTERS)]
 """An opaque identifier, 1 to 512 characters."""
 
 RecordVersion: TypeAlias = Annotated[int, Field(ge=0, strict=True)]

@@ -15,7 +15,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from runlane.records._base import JsonObject, Record, RecordId
+from runlane.records._base import JsonObject, Record, RecordId, Text
 
 __all__ = [
     "ControlPart",
@@ -33,7 +33,7 @@ __all__ = [
     "ToolResultPart",
 ]
 
-NonEmpty: TypeAlias = Annotated[str, Field(min_length=1)]
+NonEmpty: TypeAlias = Annotated[Text, Field(min_length=1)]
 
 ToolOutcome: TypeAlias = Literal["success", "error", "interrupted"]
 
@@ -57,14 +57,14 @@ class TextPart(Record):
     """Visible text; may be empty."""
 
     type: Literal["text"] = "text"
-    text: str
+    text: Text
 
 
 class ReasoningPart(Record):
     """What a model wrote while thinking, with the provider's signature in the envelope if it gave one."""
 
     type: Literal["reasoning"] = "reasoning"
-    text: str
+    text: Text
     provider: ProviderEnvelope | None = None
 
 
@@ -89,7 +89,7 @@ class SourcePart(Record):
     type: Literal["source"] = "source"
     source_id: NonEmpty
     url: str | None = None
-    title: str | None = None
+    title: Text | None = None
 
     @field_validator("url")
     @classmethod
@@ -112,7 +112,7 @@ class ToolCallPart(Record):
     type: Literal["tool-call"] = "tool-call"
     call_id: RecordId
     tool_name: NonEmpty
-    arguments: str
+    arguments: Text
     input: JsonValue = None
     provider: ProviderEnvelope | None = None
 
