@@ -5,3 +5,5 @@
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
+
+pub mod sse;
