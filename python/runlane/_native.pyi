@@ -1,13 +1,201 @@
-"""What the native half offers; import the façades (`runlane.sse`, `runlane.canonical`, ...) instead.
+"""The native half; import the façades (`runlane.sse`, `runlane.canonical`, ...) instead.
 
 Handwritten, one section per façade, and held to the binary by stubtest.
 """
 
-__all__ = ["NativeError"]
+from typing import Final, final
+
+__all__ = [
+    "IncompleteSseEvent",
+    "NativeError",
+    "SseDecoder",
+    "SseEvent",
+    "adopt_errors",
+    "encode_sse",
+]
 
 class NativeError(Exception):
-    """A refusal of the native half; a façade translates it by its code into a type of `runlane.errors`.
+    """A refusal of the native half; a façade translates it into a type of `runlane.errors`.
 
-    Its ``args`` are ``(code, message, detail)``: the dotted code, one sentence for people, and a value that the
-    code defines (an offset, a path, a limit) or None.
+    Its ``args`` are ``(code, message, detail)``: the dotted code, one sentence for people, and a
+    value that the code defines (an offset, a path, a limit) or None.
+    """
+
+def adopt_errors(classes: dict[str, type[Exception]], /) -> None:
+    """Take over the error classes that native classes and functions raise, by code.
+
+    A façade whose public classes are the native ones calls this once, at import. Later calls add to
+    earlier ones.
+    """
+
+# --- sse ---
+
+@final
+class SseEvent:
+    """One event of an event stream; immutable, comparable and hashable.
+
+    Attributes:
+        event: The last non-empty event field of the block; `message` without one.
+        data: The data fields, joined with LF.
+        id: The id field of this block; None if it had none.
+        last_event_id: The id in force, of this block or of an earlier one; empty if there was none.
+        retry_ms: The retry field of this block, in milliseconds; None if it had none.
+
+    Raises:
+        UsageError: A field has the wrong type.
+        InvalidValueError: `retry_ms` is negative or over 2**53 - 1.
+    """
+
+    __match_args__: Final = ("event", "data", "id", "last_event_id", "retry_ms")
+
+    def __new__(
+        cls,
+        *,
+        data: str,
+        event: str = "message",
+        id: str | None = None,
+        last_event_id: str = "",
+        retry_ms: int | None = None,
+    ) -> SseEvent: ...
+    @property
+    def event(self) -> str: ...
+    @property
+    def data(self) -> str: ...
+    @property
+    def id(self) -> str | None: ...
+    @property
+    def last_event_id(self) -> str: ...
+    @property
+    def retry_ms(self) -> int | None: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, object]]: ...
+
+@final
+class IncompleteSseEvent:
+    """What a body that was cut left without a blank line; nothing of it was dispatched.
+
+    Attributes:
+        data: The data, as if the body had gone on with a blank line.
+        event: The event name, as if the body had gone on with a blank line.
+        raw_tail: The last bytes of the unfinished block as they came, at most 65,536.
+        dropped_bytes: How many bytes of the block before those are missing.
+    """
+
+    __match_args__: Final = ("data", "event", "raw_tail", "dropped_bytes")
+
+    def __new__(
+        cls, *, data: str, event: str = "message", raw_tail: bytes, dropped_bytes: int = 0
+    ) -> IncompleteSseEvent: ...
+    @property
+    def data(self) -> str: ...
+    @property
+    def event(self) -> str: ...
+    @property
+    def raw_tail(self) -> bytes: ...
+    @property
+    def dropped_bytes(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, object]]: ...
+
+@final
+class SseDecoder:
+    r"""Read an event stream piece by piece; any cutting of the bytes gives the same events.
+
+    The grammar is that of the WHATWG HTML standard, section "Server-sent events". A fault (a limit,
+    or invalid UTF-8 where that is refused) never costs the events before it: the `feed` that meets
+    it returns those, and the next `feed` or `close` raises. A retry time over 2**53 - 1 is read as
+    that.
+
+    Not for use by two threads at once: the second gets a `RuntimeError`.
+
+    Args:
+        max_line_bytes: The longest line, without its terminator; judged while it grows.
+        max_event_bytes: The largest sum of the lines of one event, without terminators; comments
+            are not counted. strict_utf8: Raise `SseEncodingError` for invalid UTF-8 instead of
+            reading U+FFFD.
+
+    Raises:
+        UsageError: A limit is not an int.
+        InvalidValueError: A limit is negative or over 2**53 - 1.
+
+    Example:
+        >>> decoder = SseDecoder()
+        >>> [event.data for event in decoder.feed(b"data: a\n\ndata: b")]
+        ['a']
+        >>> decoder.close(), decoder.incomplete.data
+        ([], 'b')
+    """
+
+    def __new__(
+        cls,
+        max_line_bytes: int = 1_048_576,
+        max_event_bytes: int = 1_048_576,
+        strict_utf8: bool = False,
+    ) -> SseDecoder: ...
+    def feed(self, chunk: bytes, /) -> list[SseEvent]:
+        """Take the next bytes and return the events they complete.
+
+        A CR at the very end of `chunk` ends its line only once the next byte, or `close`, shows
+        that no LF follows.
+
+        Raises:
+            SseLimitError: A line or an event was longer than allowed.
+            SseEncodingError: A line was not UTF-8 and `strict_utf8` is set.
+            UsageError: `chunk` is not bytes, or the decoder is closed.
+        """
+
+    def close(self) -> list[SseEvent]:
+        """End the stream and return what a held-back CR completes; a second call returns nothing.
+
+        What is left without a blank line is not dispatched; see `incomplete`.
+
+        Raises:
+            SseLimitError: A line or an event was longer than allowed.
+            SseEncodingError: A line was not UTF-8 and `strict_utf8` is set.
+        """
+
+    @property
+    def incomplete(self) -> IncompleteSseEvent | None:
+        """What the closed stream left unfinished; None before `close`, and for a whole stream."""
+
+    @property
+    def last_event_id(self) -> str:
+        """The id in force as of the last block that ended."""
+
+    @property
+    def retry_ms(self) -> int | None:
+        """The last valid retry field, in milliseconds."""
+
+    @property
+    def failure(self) -> Exception | None:
+        """The latched error that the next `feed` or `close` raises; the same object every time."""
+
+def encode_sse(
+    data: str | bytes | None = None,
+    *,
+    event: str | None = None,
+    id: str | None = None,
+    retry_ms: int | None = None,
+    comment: str | None = None,
+) -> bytes:
+    r"""Write the fields of one event as the bytes of an event stream, blank line included.
+
+    Args:
+        data: The data, as text or as bytes that are UTF-8. Each of its lines (ended by LF, CR or
+            CRLF) becomes a data field; a reader sees LF between them.
+        event: The event name; the empty name is the default, `message`, and not written.
+        id: The event id; an empty one resets the reader's.
+        retry_ms: The reconnection time, in milliseconds.
+        comment: Text that readers drop. Alone it is a heartbeat.
+
+    Raises:
+        InvalidValueError: `event` or `id` holds CR, LF or NUL, a text holds a lone surrogate, data
+            bytes are not UTF-8, or `retry_ms` is negative or over 2**53 - 1.
+        UsageError: A field has the wrong type, or there is none.
+
+    Example:
+        >>> encode_sse("two\nlines", event="delta")
+        b'event: delta\ndata: two\ndata: lines\n\n'
     """

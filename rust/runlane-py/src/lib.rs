@@ -1,6 +1,7 @@
 //! `runlane._native`: conversions between Python and `runlane-core`, and no logic.
 
 mod error;
+mod sse;
 
 use pyo3::prelude::*;
 
@@ -8,5 +9,7 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = false)]
 mod _native {
     #[pymodule_export]
-    use crate::error::NativeError;
+    use crate::error::{NativeError, adopt_errors};
+    #[pymodule_export]
+    use crate::sse::{IncompleteSseEvent, SseDecoder, SseEvent, encode_sse};
 }

@@ -1,0 +1,318 @@
+"""An async byte stream, such as a response body, read as events.
+
+The reader asks the body for bytes only when every event of the earlier ones has been handed out.
+One cancel scope is open while it waits, for the token and the silence limit; events that are at
+hand cost no scope and no checkpoint. What is true at the same time counts in this order:
+cancellation of an enclosing scope, the token's reason, events at hand, a fault of the stream,
+silence.
+"""
+
+import math
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, fields
+from types import TracebackType
+from typing import Any, Self, cast
+
+from anyio import CancelScope, current_time
+from anyio.lowlevel import checkpoint_if_cancelled
+from typing_extensions import override
+
+from runlane.contracts import CancelToken
+from runlane.errors import InvalidValueError, SseIdleTimeoutError, UsageError
+from runlane.sse._closing import StreamBusyError, close_source, refuse_awaitable, require_sync
+from runlane.sse._codec import IncompleteSseEvent, SseDecoder, SseEvent
+
+__all__ = ["SseReadOptions", "SseReader", "read_sse"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SseReadOptions:
+    """How `read_sse` reads a body.
+
+    Attributes:
+        signal: Ends the reading with its reason; looked at before every event.
+        idle_timeout: How long the body may send nothing while the reader waits for it, in seconds;
+            None for no limit. Any byte starts it anew, comments included. A slow consumer never
+            causes it.
+        max_line_bytes: The longest line, without its terminator.
+        max_event_bytes: The largest sum of the lines of one event, comments not counted.
+        on_incomplete: Called once, before the iteration stops, with what a body that was cut left
+            behind. What it raises leaves the reader.
+        strict_utf8: Raise `SseEncodingError` for invalid UTF-8 instead of reading U+FFFD.
+    """
+
+    signal: CancelToken | None = None
+    idle_timeout: float | None = None
+    max_line_bytes: int = 1_048_576
+    max_event_bytes: int = 1_048_576
+    on_incomplete: Callable[[IncompleteSseEvent], object] | None = None
+    strict_utf8: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant; the decoder checks its own two limits.
+
+        Raises:
+            UsageError: A value has the wrong type.
+            InvalidValueError: A number is out of range.
+        """
+        if self.signal is not None and not isinstance(self.signal, CancelToken):
+            raise UsageError("must be a CancelToken or None", argument="signal")
+        if self.idle_timeout is not None:
+            _require_duration(self.idle_timeout, "idle_timeout")
+        if not isinstance(self.strict_utf8, bool):
+            raise UsageError("must be a bool", argument="strict_utf8")
+        require_sync(self.on_incomplete, "on_incomplete")
+        self.new_decoder()
+
+    def new_decoder(self) -> SseDecoder:
+        """Return a decoder with these limits, at the start of a stream."""
+        return SseDecoder(self.max_line_bytes, self.max_event_bytes, self.strict_utf8)
+
+
+def _require_duration(value: float, argument: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise UsageError("must be seconds as a number", argument=argument)
+    if not math.isfinite(value) or value < 0:
+        raise InvalidValueError("must be finite and not negative", argument=argument)
+
+
+def read_sse(
+    body: AsyncIterable[bytes],
+    options: SseReadOptions | Mapping[str, object] | None = None,
+    /,
+) -> "SseReader":
+    """Read an async byte stream as server-sent events.
+
+    Args:
+        body: The bytes of one response body, cut anywhere.
+        options: How to read it: an `SseReadOptions`, or a mapping with the same keys. It is copied
+            and checked now, so a mapping that changes later changes nothing.
+
+    Returns:
+        An iterator of events that is also an async context manager. Use it as one: a `break` out of
+        a bare `async for` leaves the body open.
+
+    Raises:
+        UsageError: An unknown option, or a value of the wrong type.
+        InvalidValueError: A number out of range.
+
+    Example:
+        ```python
+        async with read_sse(response.aiter_bytes(), SseReadOptions(idle_timeout=30)) as events:
+            async for event in events:
+                print(event.event, event.data)
+        ```
+    """
+    return SseReader(body, _checked(options))
+
+
+def _checked(options: SseReadOptions | Mapping[str, object] | None) -> SseReadOptions:
+    if options is None:
+        return SseReadOptions()
+    if isinstance(options, SseReadOptions):
+        return options
+    if not isinstance(options, Mapping):
+        raise UsageError("must be SseReadOptions, a mapping or None", argument="options")
+    known = {field.name for field in fields(SseReadOptions)}
+    for name in options:
+        if name not in known:
+            raise UsageError(
+                f"has no {name!r}; it has {', '.join(sorted(known))}", argument="options"
+            )
+    return SseReadOptions(**cast("Mapping[str, Any]", options))
+
+
+class SseReader(AsyncIterator[SseEvent]):
+    """The events of one body; one task at a time reads them. Made by `read_sse`.
+
+    Whatever ends the iteration (the end of the body, a failure, the token, a cancellation) closes
+    the body if it can be closed, shielded and for at most one second. After that every step raises
+    `StopAsyncIteration`.
+
+    Attributes:
+        incomplete: What a body that ended without a blank line left behind; None until then, and
+            for a whole body.
+    """
+
+    __slots__ = (
+        "_batch",
+        "_body",
+        "_body_done",
+        "_busy",
+        "_decoder",
+        "_ended",
+        "_events",
+        "_id_before",
+        "_iterator",
+        "_options",
+        "_token",
+        "incomplete",
+    )
+
+    def __init__(self, body: AsyncIterable[bytes], options: SseReadOptions, /) -> None:
+        self.incomplete: IncompleteSseEvent | None = None
+        self._body = body
+        self._options = options
+        self._token = options.signal
+        self._decoder = options.new_decoder()
+        # The events of the last bytes in order, and those of them still at hand, last one first.
+        self._batch: list[SseEvent] = []
+        self._events: list[SseEvent] = []
+        self._id_before = ""
+        self._iterator: AsyncIterator[bytes] | None = None
+        self._busy = False
+        self._body_done = False
+        self._ended = False
+
+    @property
+    def last_event_id(self) -> str:
+        """The id to resume after: that in force as of the events handed out."""
+        handed_out = len(self._batch) - len(self._events)
+        if handed_out == len(self._batch):
+            return self._decoder.last_event_id
+        return self._batch[handed_out - 1].last_event_id if handed_out else self._id_before
+
+    @property
+    def retry_ms(self) -> int | None:
+        """The last valid reconnection time read, in milliseconds."""
+        return self._decoder.retry_ms
+
+    @override
+    def __aiter__(self) -> Self:
+        return self
+
+    @override
+    async def __anext__(self) -> SseEvent:
+        """Return the next event.
+
+        Raises:
+            StopAsyncIteration: The body ended, or the reading ended before in any way.
+            SseLimitError: A line or an event is longer than allowed; the events before it were
+                handed out.
+            SseEncodingError: The body is not UTF-8 and `strict_utf8` is set.
+            SseIdleTimeoutError: The body was silent for too long.
+            StreamBusyError: Another task is waiting for an event; it is unharmed.
+            Exception: The token's error, or what the body raised.
+        """
+        if self._events and (self._token is None or not self._token.cancelled):
+            return self._events.pop()
+        if self._busy:
+            raise StreamBusyError(argument="SseReader")
+        if self._ended:
+            raise StopAsyncIteration
+        self._busy = True
+        try:
+            return await self._next()
+        except GeneratorExit:  # the event loop is gone, nothing can be awaited
+            self._ended = True
+            raise
+        except BaseException:
+            await self._end()
+            raise
+        finally:
+            self._busy = False
+
+    async def _next(self) -> SseEvent:
+        while True:
+            await checkpoint_if_cancelled()
+            await self._stop_if_cancelled()
+            if self._events:
+                return self._events.pop()
+            if self._body_done:
+                raise StopAsyncIteration
+            failure = self._decoder.failure
+            if failure is not None:
+                raise failure
+            await self._fill()
+
+    async def _stop_if_cancelled(self) -> None:
+        """Raise the token's reason once the body is closed, outside every `except` block."""
+        if self._token is not None and self._token.cancelled:
+            await self._end()
+            await checkpoint_if_cancelled()
+            self._token.raise_if_cancelled()
+
+    async def _fill(self) -> None:
+        """Wait for bytes and read their events; at the end of the body settle what is left."""
+        chunk = await self._read()
+        self._id_before = self._decoder.last_event_id
+        if chunk is not None:
+            self._batch = self._decoder.feed(chunk)
+        else:
+            self._body_done = True
+            self._batch = self._decoder.close()
+        self._events = self._batch[::-1]
+        if chunk is None:
+            self._report(self._decoder.incomplete)
+
+    def _report(self, incomplete: IncompleteSseEvent | None) -> None:
+        self.incomplete = incomplete
+        report = self._options.on_incomplete
+        if report is not None and incomplete is not None:
+            refuse_awaitable(report(incomplete), "on_incomplete")
+
+    async def _read(self) -> bytes | None:
+        """Wait for the next bytes that are not empty; None at the end of the body."""
+        token, idle_timeout = self._token, self._options.idle_timeout
+        if token is None and idle_timeout is None:
+            return await self._next_chunk()
+        chunk: bytes | None = None
+        failure: Exception | None = None
+        deadline = math.inf if idle_timeout is None else current_time() + idle_timeout
+        with (
+            CancelScope(deadline=deadline) as scope,
+            nullcontext() if token is None else token.bind(scope),
+        ):
+            try:
+                chunk = await self._next_chunk()
+            except Exception as error:  # noqa: BLE001 - raised below unless something outranks it
+                failure = error
+        await self._stop_if_cancelled()
+        # A body may answer the cancellation with an end or an error of its own: it was silent all
+        # the same.
+        if chunk is None and idle_timeout is not None and scope.cancel_called:
+            raise SseIdleTimeoutError(idle_timeout=idle_timeout)
+        if failure is not None:
+            raise failure
+        return chunk
+
+    async def _next_chunk(self) -> bytes | None:
+        if self._iterator is None:
+            self._iterator = aiter(self._body)
+        while True:
+            try:
+                chunk = await anext(self._iterator)
+            except StopAsyncIteration:
+                return None
+            if len(chunk) > 0:
+                return chunk
+
+    async def _end(self) -> None:
+        if not self._ended:
+            self._ended = True
+            body, self._iterator = self._iterator or self._body, None
+            await close_source(body, None)
+
+    async def aclose(self) -> None:
+        """Close the body if it can be closed; shielded, for at most one second, and only once.
+
+        Raises:
+            StreamBusyError: Another task is waiting for an event.
+        """
+        if self._busy:
+            raise StreamBusyError(argument="SseReader")
+        self._events = []
+        await self._end()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None:
+        await self.aclose()

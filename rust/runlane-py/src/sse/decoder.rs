@@ -1,0 +1,275 @@
+//! The decoder as Python sees it.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+use runlane_core::sse::{Decoder, Event, Fault, Incomplete, Limits};
+
+use super::values::{IncompleteSseEvent, SseEvent};
+use super::whole_number;
+use crate::error::{misuse, refusal};
+
+/// The default of both limits: 1 MiB.
+const DEFAULT_LIMIT: u64 = 1 << 20;
+
+/// Read an event stream piece by piece; any cutting of the bytes gives the same events.
+#[pyclass(module = "runlane.sse")]
+pub(crate) struct SseDecoder {
+    core: Decoder,
+    texts: Texts,
+    failure: Option<Py<PyAny>>,
+    incomplete: Option<Py<IncompleteSseEvent>>,
+}
+
+#[pymethods]
+impl SseDecoder {
+    #[new]
+    #[pyo3(
+        signature = (max_line_bytes=None, max_event_bytes=None, strict_utf8=false),
+        text_signature = "(max_line_bytes=1048576, max_event_bytes=1048576, strict_utf8=False)"
+    )]
+    fn new(
+        py: Python<'_>,
+        max_line_bytes: Option<&Bound<'_, PyAny>>,
+        max_event_bytes: Option<&Bound<'_, PyAny>>,
+        strict_utf8: bool,
+    ) -> PyResult<Self> {
+        let limits = Limits {
+            line: limit(max_line_bytes, "max_line_bytes")?,
+            event: limit(max_event_bytes, "max_event_bytes")?,
+        };
+        Ok(Self {
+            core: Decoder::new(limits, strict_utf8),
+            texts: Texts::new(py),
+            failure: None,
+            incomplete: None,
+        })
+    }
+
+    /// Take the next bytes and return the events they complete.
+    #[pyo3(signature = (chunk, /))]
+    fn feed<'py>(&mut self, chunk: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
+        let py = chunk.py();
+        let Ok(chunk) = chunk.cast::<PyBytes>() else {
+            let kind = chunk.get_type();
+            return Err(misuse(
+                py,
+                "chunk",
+                &format!("must be bytes, not {}", kind.name()?),
+            ));
+        };
+        if let Some(fault) = self.core.fault() {
+            return Err(self.raise(py, fault));
+        }
+        if self.core.is_closed() {
+            return Err(misuse(
+                py,
+                "feed",
+                "the decoder is closed; a new stream needs a new decoder",
+            ));
+        }
+        let mut found = Collector {
+            events: PyList::empty(py),
+            texts: &mut self.texts,
+            failed: None,
+        };
+        self.core.feed(chunk.as_bytes(), |event| found.add(event));
+        found.failed.map_or(Ok(found.events), Err)
+    }
+
+    /// End the stream and return what a held-back CR completes.
+    fn close<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let mut found = Collector {
+            events: PyList::empty(py),
+            texts: &mut self.texts,
+            failed: None,
+        };
+        self.core.close(|event| found.add(event));
+        let (events, failed) = (found.events, found.failed);
+        if let Some(fault) = self.core.fault() {
+            return Err(self.raise(py, fault));
+        }
+        failed.map_or(Ok(events), Err)
+    }
+
+    #[getter]
+    fn incomplete(&mut self, py: Python<'_>) -> PyResult<Option<Py<IncompleteSseEvent>>> {
+        if self.incomplete.is_none()
+            && let Some(found) = self.core.incomplete()
+        {
+            self.incomplete = Some(unfinished(py, found)?);
+        }
+        Ok(self.incomplete.as_ref().map(|found| found.clone_ref(py)))
+    }
+
+    #[getter]
+    fn last_event_id<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
+        decoded(py, self.core.last_event_id())
+    }
+
+    #[getter]
+    fn retry_ms(&self) -> Option<u64> {
+        self.core.retry_ms()
+    }
+
+    #[getter]
+    fn failure(&mut self, py: Python<'_>) -> Option<Py<PyAny>> {
+        let fault = self.core.fault()?;
+        Some(self.error(py, fault).clone_ref(py))
+    }
+}
+
+impl SseDecoder {
+    /// The error of the latched fault; the same object every time.
+    fn error(&mut self, py: Python<'_>, fault: Fault) -> &Py<PyAny> {
+        self.failure
+            .get_or_insert_with(|| fault_error(py, fault).into_value(py).into_any())
+    }
+
+    fn raise(&mut self, py: Python<'_>, fault: Fault) -> PyErr {
+        PyErr::from_value(self.error(py, fault).bind(py).clone())
+    }
+}
+
+/// What becomes of events on their way to Python: the list they go to, and the first failure to make one.
+struct Collector<'a, 'py> {
+    events: Bound<'py, PyList>,
+    texts: &'a mut Texts,
+    failed: Option<PyErr>,
+}
+
+impl Collector<'_, '_> {
+    fn add(&mut self, event: &Event<'_>) {
+        if self.failed.is_some() {
+            return;
+        }
+        let py = self.events.py();
+        let added = self
+            .texts
+            .event(py, event)
+            .and_then(|made| self.events.append(made));
+        self.failed = added.err();
+    }
+}
+
+/// Texts that most events of a stream repeat, kept as Python strings.
+struct Texts {
+    message: Py<PyString>,
+    none: Py<PyAny>,
+    name: Repeated,
+    last_event_id: Repeated,
+}
+
+impl Texts {
+    fn new(py: Python<'_>) -> Self {
+        Self {
+            message: PyString::intern(py, "message").unbind(),
+            none: py.None(),
+            name: Repeated::new(py),
+            last_event_id: Repeated::new(py),
+        }
+    }
+
+    #[inline]
+    fn event(&mut self, py: Python<'_>, event: &Event<'_>) -> PyResult<Py<SseEvent>> {
+        let last_event_id = self.last_event_id.text(py, event.last_event_id);
+        let made = SseEvent {
+            event: if event.name.is_empty() {
+                self.message.clone_ref(py)
+            } else {
+                self.name.text(py, event.name)
+            },
+            data: decoded(py, event.data).unbind(),
+            // An id of this block is the id in force.
+            id: if event.id.is_some() {
+                last_event_id.clone_ref(py).into_any()
+            } else {
+                self.none.clone_ref(py)
+            },
+            last_event_id,
+            retry_ms: match event.retry_ms {
+                Some(retry_ms) => retry_ms.into_pyobject(py)?.into_any().unbind(),
+                None => self.none.clone_ref(py),
+            },
+        };
+        Py::new(py, made)
+    }
+}
+
+/// The last text of a kind, as bytes and as a Python string.
+struct Repeated {
+    bytes: Vec<u8>,
+    text: Py<PyString>,
+}
+
+impl Repeated {
+    fn new(py: Python<'_>) -> Self {
+        Self {
+            bytes: Vec::new(),
+            text: PyString::intern(py, "").unbind(),
+        }
+    }
+
+    #[inline]
+    fn text(&mut self, py: Python<'_>, bytes: &[u8]) -> Py<PyString> {
+        if self.bytes != bytes {
+            self.bytes.clear();
+            self.bytes.extend_from_slice(bytes);
+            self.text = decoded(py, bytes).unbind();
+        }
+        self.text.clone_ref(py)
+    }
+}
+
+/// Text from UTF-8, with U+FFFD for what is not.
+#[inline]
+fn decoded<'py>(py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyString> {
+    PyString::from_bytes(py, bytes)
+        .unwrap_or_else(|_| PyString::new(py, &String::from_utf8_lossy(bytes)))
+}
+
+fn limit(value: Option<&Bound<'_, PyAny>>, argument: &str) -> PyResult<usize> {
+    let bytes = value.map_or(Ok(DEFAULT_LIMIT), |value| whole_number(value, argument))?;
+    Ok(usize::try_from(bytes).unwrap_or(usize::MAX))
+}
+
+fn fault_error(py: Python<'_>, fault: Fault) -> PyErr {
+    let facts = PyDict::new(py);
+    let (code, message, filled) = match fault {
+        Fault::LineTooLong(limit) => limit_passed(&facts, "line", limit),
+        Fault::EventTooLong(limit) => limit_passed(&facts, "event", limit),
+        Fault::NotUtf8(offset) => (
+            "sse.encoding",
+            "not UTF-8",
+            facts.set_item("offset", offset),
+        ),
+    };
+    filled
+        .err()
+        .unwrap_or_else(|| refusal(py, code, message, &facts))
+}
+
+fn limit_passed(
+    facts: &Bound<'_, PyDict>,
+    scope: &str,
+    limit: usize,
+) -> (&'static str, &'static str, PyResult<()>) {
+    let filled = facts
+        .set_item("scope", scope)
+        .and_then(|()| facts.set_item("limit", limit));
+    ("sse.limit_exceeded", "longer than allowed", filled)
+}
+
+fn unfinished(py: Python<'_>, found: &Incomplete) -> PyResult<Py<IncompleteSseEvent>> {
+    let name: &[u8] = if found.name.is_empty() {
+        b"message"
+    } else {
+        &found.name
+    };
+    let value = IncompleteSseEvent {
+        event: decoded(py, name).unbind(),
+        data: decoded(py, &found.data).unbind(),
+        raw_tail: PyBytes::new(py, &found.raw_tail).unbind(),
+        dropped_bytes: found.dropped_bytes,
+    };
+    Py::new(py, value)
+}
