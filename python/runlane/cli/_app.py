@@ -1,0 +1,84 @@
+"""The command line as a whole."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Annotated, Any
+
+import typer
+
+from runlane.cli._exits import Exit
+from runlane.cli._flags import CommonFlags, common_flags
+from runlane.cli._terminal import Failure, Form, Terminal
+
+__all__ = ["run"]
+
+
+def _root(
+    context: typer.Context,
+    *,
+    show_version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
+    **common: Any,  # noqa: ANN401 - the common flags, whatever their types
+) -> None:
+    """Durable conversations with language models: nothing accepted is lost, nothing is answered twice."""
+    context.obj = CommonFlags(**common)
+    if show_version:
+        typer.echo(f"runlane {version('runlane')}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(Exit.USAGE)
+
+
+def _application() -> typer.Typer:
+    app = typer.Typer(
+        name="runlane",
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        invoke_without_command=True,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    own = [
+        parameter
+        for parameter in inspect.signature(_root, eval_str=True).parameters.values()
+        if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
+    _root.__signature__ = inspect.Signature([*own, *common_flags()])  # type: ignore[attr-defined]
+    app.callback(invoke_without_command=True)(_root)
+    return app
+
+
+def run(arguments: Sequence[str], /) -> int:
+    """Run the command that the arguments name and return its exit code."""
+    try:
+        code = _application()(args=list(arguments), prog_name="runlane", standalone_mode=False)
+    except typer.Abort:
+        return Exit.INTERRUPTED
+    except typer.TyperException as error:
+        return _misused(error, arguments)
+    finally:
+        _flush()
+    return int(code or 0)
+
+
+def _misused(error: typer.TyperException, arguments: Sequence[str], /) -> int:
+    """Tell what is wrong with the arguments; the flags themselves could not be read."""
+    form: Form = "jsonl" if "--jsonl" in arguments else "json" if "--json" in arguments else "human"
+    terminal = Terminal(form=form, environ=os.environ)
+    context = getattr(error, "ctx", None)
+    path = context.command_path if isinstance(context, typer.Context) else "runlane"
+    message = f"{error.format_message().rstrip('.')}; see: {path} --help"
+    terminal.fail(Failure(code="usage", message=message, retryable=False))
+    return Exit.USAGE
+
+
+def _flush() -> None:
+    """Let a reader that went away end the program quietly, not at the interpreter's exit with a traceback."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

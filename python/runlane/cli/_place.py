@@ -1,0 +1,46 @@
+"""Where a command's store lies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from runlane.errors import InvalidValueError
+
+__all__ = ["chat_store", "store_path"]
+
+_SQLITE = "sqlite:///"
+
+
+def store_path(url: str, /) -> Path:
+    """Return the file that a store URL or a plain path names.
+
+    As with other Python tools, three slashes begin a relative path and four an absolute one.
+
+    Raises:
+        InvalidValueError: It names no file, or a kind of store that the command line does not open.
+
+    Example:
+        >>> store_path("sqlite:///chats.db"), store_path("sqlite:////var/lib/chats.db"), store_path("./chats.db")
+        (PosixPath('chats.db'), PosixPath('/var/lib/chats.db'), PosixPath('chats.db'))
+    """
+    scheme, separator, _ = url.partition("://")
+    if not separator:
+        path = url
+    elif url.startswith(_SQLITE):
+        path = url.removeprefix(_SQLITE)
+    else:
+        kind = f"{scheme}:// names no store that this version opens" if scheme != "sqlite" else "the path is missing"
+        raise InvalidValueError(f"{kind}; give sqlite:///PATH or a plain path", argument="--store")
+    if not path.strip() or path == ":memory:":
+        raise InvalidValueError("names no file; give sqlite:///PATH or a plain path", argument="--store")
+    return Path(path).expanduser()
+
+
+def chat_store(given: str | None, environ: Mapping[str, str], /) -> Path:
+    """Return the store of conversations: the flag, else `RUNLANE_STORE`, else the user's data directory."""
+    url = given or environ.get("RUNLANE_STORE")
+    if url:
+        return store_path(url)
+    data = environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return Path(data).expanduser() / "runlane" / "chat.db"

@@ -1,0 +1,179 @@
+"""Where a command's words go.
+
+For people: text and tables on stdout, diagnostics on stderr. For machines (`--json`, `--jsonl`): stdout holds JSON and
+nothing else. Colour only where a terminal shows it and nobody asked for none; any encoding of the terminal will do,
+what it cannot show becomes `?`.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TextIO, TypeAlias
+
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from runlane.cli._exits import Exit, exit_for, telling_error
+from runlane.cli._text import Mask, printable
+from runlane.errors import RunlaneError
+
+__all__ = ["Failure", "Form", "Json", "Terminal"]
+
+Form: TypeAlias = Literal["human", "json", "jsonl"]
+Json: TypeAlias = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """What went wrong, as every command tells it.
+
+    Attributes:
+        code: Dotted, stable.
+        retryable: Whether the same command could succeed later; None if nobody knows.
+    """
+
+    code: str
+    message: str
+    retryable: bool | None = None
+
+    @classmethod
+    def of(cls, error: BaseException, /) -> Failure:
+        """Describe an error; one that runlane did not raise on purpose is told as the bug it is."""
+        if isinstance(error, RunlaneError):
+            return cls(code=error.code, message=str(error), retryable=error.retryable)
+        return cls(
+            code="error.unknown",
+            message=f"unexpected {type(error).__name__}: {error}; this is a bug, please report it with the traceback "
+            "that --verbose shows",
+        )
+
+
+class Terminal:
+    """One command's output."""
+
+    def __init__(
+        self,
+        *,
+        command: str = "runlane",
+        form: Form = "human",
+        quiet: bool = False,
+        verbose: bool = False,
+        color: bool = True,
+        environ: Mapping[str, str],
+    ) -> None:
+        """Write to the process's own stdout and stderr.
+
+        Args:
+            command: Names the JSON schema of the result.
+            form: For people, one JSON document, or one JSON object a line.
+            quiet: Leave out what is not the result.
+            verbose: Show the traceback of an error.
+            color: False: no escape sequence at all.
+            environ: Where secrets to be hidden, `NO_COLOR` and `TERM` are read.
+        """
+        self.form: Form = form
+        self.verbose = verbose
+        self.mask = Mask(environ)
+        self._command = command
+        self._quiet = quiet
+        plain = not color or bool(environ.get("NO_COLOR"))
+        self._out = _console(sys.stdout, plain=plain)
+        self._err = _console(sys.stderr, plain=plain)
+
+    @property
+    def for_people(self) -> bool:
+        """Whether stdout is to be read by people."""
+        return self.form == "human"
+
+    @property
+    def width(self) -> int:
+        """Columns of stdout."""
+        return self._out.width
+
+    # --- for people ---------------------------------------------------------------------------------------------
+
+    def say(self, text: str = "", *, style: str = "") -> None:
+        """Put a line on stdout, wrapped at words; nothing in a machine's form."""
+        if self.for_people:
+            self._out.print(Text(self.mask(printable(text)), style=style), highlight=False)
+
+    def show(self, what: RenderableType) -> None:
+        """Put a table or the like on stdout; nothing in a machine's form."""
+        if self.for_people:
+            self._out.print(what)
+
+    def stream(self, piece: str, *, style: str = "") -> None:
+        """Put a piece of streaming text on stdout at once, as it is but for what steers a terminal."""
+        if self.for_people and piece:
+            self._out.print(Text(printable(piece), style=style), end="", soft_wrap=True, highlight=False)
+            self._out.file.flush()
+
+    def note(self, text: str, *, style: str = "dim") -> None:
+        """Put a diagnostic line on stderr, unless quiet."""
+        if not self._quiet:
+            self._err.print(Text(self.mask(printable(text)), style=style), highlight=False, soft_wrap=True)
+
+    # --- for machines -------------------------------------------------------------------------------------------
+
+    def event(self, item: Json) -> None:
+        """Put one object on stdout as it happens; only with `--jsonl`."""
+        if self.form == "jsonl":
+            _write_json(item)
+
+    def result(self, data: Json) -> None:
+        """Put the command's result on stdout, in its envelope; nothing for people."""
+        if not self.for_people:
+            _write_json({"schema": self._schema, "ok": True, "data": data}, indent=self._indent)
+
+    # --- the end ------------------------------------------------------------------------------------------------
+
+    def fail(self, failure: Failure, *, data: Json | None = None) -> None:
+        """Tell that the command did not do what was asked: on stderr for people, in an envelope for machines."""
+        message = self.mask(printable(failure.message))
+        if self.for_people:
+            self._err.print(Text(f"runlane: {message}", style="red"), highlight=False, soft_wrap=True)
+            return
+        error = {"code": failure.code, "message": message, "retryable": failure.retryable}
+        envelope: dict[str, object] = {"schema": self._schema, "ok": False, "error": error}
+        _write_json(envelope | ({} if data is None else {"data": data}), indent=self._indent)
+
+    def fail_with(self, error: BaseException, /) -> Exit:
+        """Tell of an error that ends the command, and return the exit code it ends with."""
+        told = telling_error(error)
+        if self.verbose:
+            self._err.print(Text(self.mask(printable("".join(traceback.format_exception(error))))), soft_wrap=True)
+        failure = Failure.of(told)
+        self.fail(failure)
+        return exit_for(failure.code)
+
+    @property
+    def _schema(self) -> str:
+        return f"runlane.cli.{self._command}/1"
+
+    @property
+    def _indent(self) -> int | None:
+        return 2 if self.form == "json" else None
+
+
+def _console(file: TextIO, *, plain: bool) -> Console:
+    """Return a console that writes whatever it is given: a terminal's encoding never makes a command fail."""
+    if isinstance(file, io.TextIOWrapper):
+        file.reconfigure(errors="replace")
+    return Console(
+        file=file,
+        color_system=None if plain else "auto",
+        markup=False,
+        emoji=False,
+        highlight=False,
+    )
+
+
+def _write_json(value: Json, *, indent: int | None = None) -> None:
+    """Put one JSON document on stdout: ASCII only, so that every encoding can carry it."""
+    sys.stdout.write(json.dumps(value, indent=indent) + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,53 @@
+"""The command line around the commands: help, usage errors, missing extras."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.cli.cli_program import environment, run
+
+_HIDE = """
+import sys
+class Hide:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"typer", "rich"}:
+            raise ModuleNotFoundError(name)
+sys.modules["typer"] = None
+sys.modules["rich"] = None
+from runlane.cli import main
+sys.exit(main())
+"""
+
+
+def test_without_its_extra_the_command_says_what_to_install(tmp_path: Path) -> None:
+    """Without typer and rich the command names the extra to install, on stderr, and exits 2."""
+    done = subprocess.run(
+        [sys.executable, "-c", _HIDE], env=environment(tmp_path), capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "pip install 'runlane[cli]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_help_names_the_commands(tmp_path: Path) -> None:
+    """`runlane --help` lists the commands and exits 0; without a command it does the same and exits 2."""
+    helped, bare = run(["--help"], env=environment(tmp_path)), run([], env=environment(tmp_path))
+    assert (helped.code, bare.code) == (0, 2)
+    assert helped.out.strip() == bare.out.strip()
+    assert "--store" in helped.out
+
+
+def test_an_unknown_flag_is_a_usage_error(tmp_path: Path) -> None:
+    """A flag that does not exist ends with exit 2 and one line that says where the right ones stand."""
+    done = run(["--bogus"], env=environment(tmp_path))
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("runlane: No such option: --bogus")
+    assert done.err.count("\n") == 1
+
+
+def test_a_usage_error_has_the_form_that_was_asked_for(tmp_path: Path) -> None:
+    """With --json a usage error too is one JSON document on stdout, and nothing else."""
+    done = run(["--json", "--bogus"], env=environment(tmp_path))
+    assert (done.code, done.err) == (2, "")
+    assert done.envelope["ok"] is False
+    assert done.envelope["error"]["code"] == "usage"
