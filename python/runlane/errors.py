@@ -28,6 +28,7 @@ __all__ = [
     "ModelError",
     "ModelIdleTimeoutError",
     "ModelProtocolError",
+    "ProjectionRefusedError",
     "ProviderError",
     "ProviderStreamCutError",
     "RecordCorruptError",
@@ -176,6 +177,16 @@ class CommandRefusedError(RunlaneError):
 
     code = "command.refused"
     retryable: bool | None = False
+
+
+class ProjectionRefusedError(CommandRefusedError):
+    """The record `message_id` cannot be shown to a model, and an option says to refuse it; `reason` says why."""
+
+    code = "history.refused"
+
+    def __init__(self, message: str, *, message_id: str, reason: str) -> None:
+        super().__init__(message)
+        self.message_id, self.reason = message_id, reason
 
 
 class RuntimeClosedError(CommandRefusedError):

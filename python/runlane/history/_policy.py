@@ -1,0 +1,107 @@
+"""What counts as evidence of what an assistant said, and the options of a projection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
+
+from runlane.errors import InvalidValueError
+from runlane.records import MessageStatus
+
+__all__ = [
+    "BARE_EVIDENCE",
+    "RUNTIME_EVIDENCE",
+    "CallEvidence",
+    "EvidencePolicy",
+    "ProjectionOptions",
+    "is_assistant_evidence",
+]
+
+CallEvidence: TypeAlias = Literal["interrupted", "not-started", "unknown"]
+"""What is known of a call that never got a result: it was cut off, it never began, or it may have run."""
+
+_SPEAKABLE: Final[frozenset[MessageStatus]] = frozenset({"completed", "interrupted", "committed"})
+
+
+def _require(value: str, allowed: tuple[str, ...], argument: str) -> None:
+    if value not in allowed:
+        raise InvalidValueError(f"must be one of {', '.join(allowed)}, not {value!r}", argument=argument)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvidencePolicy:
+    """How failures, crashes and superseded answers stand in the history; asked by projection, budget and compaction.
+
+    The defaults are those of the bare functions. A runtime's own prompts, budget and compaction default to
+    `RUNTIME_EVIDENCE`, so that one failure, crash or supersede never blocks a conversation for good. Stored records
+    never change under any policy.
+
+    Attributes:
+        failed_assistant: `omit` leaves a failed answer out and lets its turn stop compaction; `assistant-marked` shows
+            what it said with a mark that the run did not succeed.
+        dangling_calls: What becomes of a call that never got a result. `barrier`: its record is left out, and its turn
+            is incomplete. `close`: once every run of the turn has ended, an error result that says what is known
+            stands directly after the call's round. A call that waits for an approval is never closed.
+        superseded: `barrier`: the turn of a superseded answer is incomplete. `drop`: the user's input stays and counts
+            as a complete turn. The answer itself is shown under neither.
+
+    Raises:
+        InvalidValueError: A word that is not one of the above.
+    """
+
+    failed_assistant: Literal["omit", "assistant-marked"] = "omit"
+    dangling_calls: Literal["barrier", "close"] = "barrier"
+    superseded: Literal["barrier", "drop"] = "barrier"
+
+    def __post_init__(self) -> None:
+        _require(self.failed_assistant, ("omit", "assistant-marked"), "failed_assistant")
+        _require(self.dangling_calls, ("barrier", "close"), "dangling_calls")
+        _require(self.superseded, ("barrier", "drop"), "superseded")
+
+
+BARE_EVIDENCE: Final = EvidencePolicy()
+"""Failed answers left out, dangling calls and superseded answers as barriers."""
+
+RUNTIME_EVIDENCE: Final = EvidencePolicy(failed_assistant="assistant-marked", dangling_calls="close", superseded="drop")
+"""What a runtime uses unless told otherwise."""
+
+
+def is_assistant_evidence(status: MessageStatus, policy: EvidencePolicy = BARE_EVIDENCE, /) -> bool:
+    """Whether an assistant message of this status is part of the history a model may see.
+
+    The one predicate of projection, budget and compaction.
+
+    Example:
+        >>> is_assistant_evidence("failed"), is_assistant_evidence("failed", RUNTIME_EVIDENCE)
+        (False, True)
+    """
+    return status in _SPEAKABLE or (status == "failed" and policy.failed_assistant == "assistant-marked")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectionOptions:
+    """How records become messages.
+
+    Attributes:
+        evidence_policy: See `EvidencePolicy`.
+        unresolved_file: A user's file without resolved data: left out, named in a text, or refused.
+        interrupted_assistant: An interrupted answer: shown with a mark at its end, moved as a note into the system
+            texts, or left out. There is no way to show it without a mark.
+        leading_assistant: An answer (or tool record) before any user record: left out, shown, or refused.
+        incomplete_tool_turn: A record whose tool calls and results do not add up: left out or refused.
+
+    Raises:
+        InvalidValueError: A word that is not one of those an option takes.
+    """
+
+    evidence_policy: EvidencePolicy = field(default=BARE_EVIDENCE)
+    unresolved_file: Literal["omit", "text", "error"] = "omit"
+    interrupted_assistant: Literal["assistant-marked", "system-note", "omit"] = "assistant-marked"
+    leading_assistant: Literal["omit", "allow", "error"] = "omit"
+    incomplete_tool_turn: Literal["omit", "error"] = "omit"
+
+    def __post_init__(self) -> None:
+        _require(self.unresolved_file, ("omit", "text", "error"), "unresolved_file")
+        _require(self.interrupted_assistant, ("assistant-marked", "system-note", "omit"), "interrupted_assistant")
+        _require(self.leading_assistant, ("omit", "allow", "error"), "leading_assistant")
+        _require(self.incomplete_tool_turn, ("omit", "error"), "incomplete_tool_turn")
