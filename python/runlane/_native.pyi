@@ -5,13 +5,20 @@ Handwritten, one section per façade, and held to the binary by stubtest.
 
 from typing import Final, final
 
+from pydantic import JsonValue
+
 __all__ = [
     "IncompleteSseEvent",
     "NativeError",
     "SseDecoder",
     "SseEvent",
     "adopt_errors",
+    "canonical_digest",
+    "canonical_text",
+    "document_digest",
+    "document_text",
     "encode_sse",
+    "lossless_value",
 ]
 
 class NativeError(Exception):
@@ -199,3 +206,23 @@ def encode_sse(
         >>> encode_sse("two\nlines", event="delta")
         b'event: delta\ndata: two\ndata: lines\n\n'
     """
+
+# --- runlane.canonical: the form is 0 (interchange), 1 (record) or 2 (lossless) --------------------------------------
+#
+# Each raises NativeError("canonical.refused", problem, path), OverflowError for a limit that is negative or too large,
+# TypeError for an argument of another type.
+
+def canonical_text(value: object, form: int, max_depth: int, max_nodes: int, max_bytes: int, /) -> bytes:
+    """The canonical text of a value."""
+
+def canonical_digest(value: object, form: int, max_depth: int, max_nodes: int, max_bytes: int, /) -> str:
+    """The SHA-256 of the canonical text of a value, without the text."""
+
+def document_text(document: bytes, form: int, max_depth: int, max_nodes: int, max_bytes: int, /) -> bytes:
+    """The canonical text of a document."""
+
+def document_digest(document: bytes, form: int, max_depth: int, max_nodes: int, max_bytes: int, /) -> str:
+    """The SHA-256 of the canonical text of a document, without the text."""
+
+def lossless_value(document: bytes, max_depth: int, max_nodes: int, max_bytes: int, /) -> JsonValue:
+    """The value that a lossless text stands for."""

@@ -6,4 +6,5 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
+pub mod canon;
 pub mod sse;

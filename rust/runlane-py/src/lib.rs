@@ -1,5 +1,6 @@
 //! `runlane._native`: conversions between Python and `runlane-core`, and no logic.
 
+mod canon;
 mod error;
 mod sse;
 
@@ -8,6 +9,10 @@ use pyo3::prelude::*;
 /// The native half of runlane; import the façades (`runlane.sse`, `runlane.canonical`, ...) instead.
 #[pymodule(gil_used = false)]
 mod _native {
+    #[pymodule_export]
+    use crate::canon::{
+        canonical_digest, canonical_text, document_digest, document_text, lossless_value,
+    };
     #[pymodule_export]
     use crate::error::{NativeError, adopt_errors};
     #[pymodule_export]

@@ -1,0 +1,137 @@
+//! Numbers as text: the digits of integers, and doubles as ECMAScript prints them.
+
+use num_bigint::BigUint;
+
+/// The largest integer that every binary64 reader keeps apart from its neighbours: 2^53 - 1.
+pub const MAX_SAFE_INTEGER: u64 = (1 << 53) - 1;
+
+/// Whether an integer may stand in the interchange form.
+pub const fn is_safe(value: i64) -> bool {
+    value.unsigned_abs() <= MAX_SAFE_INTEGER
+}
+
+/// Appends an integer's digits.
+pub fn push_integer(out: &mut Vec<u8>, value: i64) {
+    let mut buffer = itoa::Buffer::new();
+    out.extend_from_slice(buffer.format(value).as_bytes());
+}
+
+/// Appends a finite double as ECMAScript's `Number.prototype.toString` does; -0 gives `0`.
+pub fn push_double(out: &mut Vec<u8>, value: f64) {
+    match whole(value) {
+        Some(integer) => push_integer(out, integer),
+        None => out.extend_from_slice(ryu_js::Buffer::new().format_finite(value).as_bytes()),
+    }
+}
+
+/// The integer that a double is, where every neighbour has a double of its own.
+fn whole(value: f64) -> Option<i64> {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the result is compared with what went in"
+    )]
+    let integer = value as i64;
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::float_cmp,
+        reason = "exactness is the question"
+    )]
+    let is_same = integer as f64 == value;
+    (is_same && is_safe(integer)).then_some(integer)
+}
+
+/// Appends a finite double so that it reads back as a double: with a point or an exponent.
+pub fn push_marked_double(out: &mut Vec<u8>, value: f64) {
+    let start = out.len();
+    push_double(out, value);
+    let is_marked = out
+        .iter()
+        .skip(start)
+        .any(|byte| matches!(byte, b'.' | b'e'));
+    if !is_marked {
+        out.extend_from_slice(b".0");
+    }
+}
+
+/// The decimal digits of a big integer given as Python's `hex()` prints it (`-0x1f`).
+pub fn decimal_from_hex(hex: &str) -> Option<String> {
+    let (sign, magnitude) = match hex.strip_prefix('-') {
+        Some(rest) => ("-", rest),
+        None => ("", hex),
+    };
+    let number = BigUint::parse_bytes(magnitude.strip_prefix("0x")?.as_bytes(), 16)?;
+    Some(format!("{sign}{number}"))
+}
+
+/// The reverse, for the digits of a JSON integer.
+pub fn hex_from_decimal(digits: &str) -> Option<String> {
+    let (sign, magnitude) = match digits.strip_prefix('-') {
+        Some(rest) => ("-", rest),
+        None => ("", digits),
+    };
+    let number = BigUint::parse_bytes(magnitude.as_bytes(), 10)?;
+    Some(format!("{sign}{number:x}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn double(value: f64) -> String {
+        let mut out = Vec::new();
+        push_double(&mut out, value);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn doubles_print_as_ecmascript_prints_them() {
+        let cases = [
+            (0.0, "0"),
+            (-0.0, "0"),
+            (1.0, "1"),
+            (-1.5, "-1.5"),
+            (1e6, "1000000"),
+            (1e20, "100000000000000000000"),
+            (1e21, "1e+21"),
+            (1e-6, "0.000001"),
+            (1e-7, "1e-7"),
+            (5e-324, "5e-324"),
+            (f64::MAX, "1.7976931348623157e+308"),
+            (9_007_199_254_740_992.0, "9007199254740992"),
+            (-9_007_199_254_740_991.0, "-9007199254740991"),
+            (333_333_333.333_333_3, "333333333.3333333"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(double(value), text);
+        }
+    }
+
+    #[test]
+    fn a_marked_double_keeps_its_type() {
+        for (value, text) in [
+            (1.0, "1.0"),
+            (1e21, "1e+21"),
+            (0.5, "0.5"),
+            (1e20, "100000000000000000000.0"),
+        ] {
+            let mut out = b"x.".to_vec();
+            push_marked_double(&mut out, value);
+            assert_eq!(out, format!("x.{text}").as_bytes());
+        }
+    }
+
+    #[test]
+    fn hex_becomes_decimal_digits() {
+        assert_eq!(decimal_from_hex("-0x1f").as_deref(), Some("-31"));
+        assert_eq!(
+            decimal_from_hex("0x10000000000000000").as_deref(),
+            Some("18446744073709551616")
+        );
+        assert_eq!(decimal_from_hex("1f"), None);
+        assert_eq!(
+            hex_from_decimal("-18446744073709551616").as_deref(),
+            Some("-10000000000000000")
+        );
+        assert_eq!(hex_from_decimal("x"), None);
+    }
+}
