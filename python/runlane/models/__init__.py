@@ -1,5 +1,22 @@
-"""The one provider port and message vocabulary."""
+"""The one provider port and message vocabulary.
 
+A wire protocol is imported by its name: `from runlane.models.openai_chat import OpenAIChat`.
+"""
+
+from runlane.models._calls import (
+    NativeFunctionCall,
+    ToolCallCollector,
+    ToolCallFailure,
+    create_tool_call_collector,
+    parse_arguments,
+)
+from runlane.models._collect import CollectedResponse, collect
+from runlane.models._failure import (
+    ProviderFailure,
+    ProviderFailureReason,
+    classify_provider_failure,
+    is_tool_result_failure,
+)
 from runlane.models._messages import (
     AnyModelMessage,
     FileItem,
@@ -24,13 +41,16 @@ from runlane.models._stream import (
     ReasoningDelta,
     ResponseInfo,
     SourceOutput,
+    StreamNote,
     TextDelta,
     UsageReport,
 )
+from runlane.models._usage import add_usage, usage_from_model
 
 __all__ = [
     "AnyModelMessage",
     "ChatProvider",
+    "CollectedResponse",
     "FileItem",
     "FileOutput",
     "FinishReason",
@@ -46,13 +66,26 @@ __all__ = [
     "ModelToolCall",
     "ModelToolResultMessage",
     "ModelUsage",
+    "NativeFunctionCall",
     "OpaqueOutput",
+    "ProviderFailure",
+    "ProviderFailureReason",
     "ReasoningDelta",
     "ResolvedModel",
     "ResponseInfo",
     "SourceOutput",
+    "StreamNote",
     "TextDelta",
+    "ToolCallCollector",
+    "ToolCallFailure",
     "UsageReport",
+    "add_usage",
+    "classify_provider_failure",
+    "collect",
+    "create_tool_call_collector",
+    "is_tool_result_failure",
     "model_protocol_error",
+    "parse_arguments",
+    "usage_from_model",
     "validate_messages",
 ]

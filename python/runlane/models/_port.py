@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Literal
 
 from runlane.contracts import CancelToken, Id
 from runlane.models._messages import AnyModelMessage, ModelFunction
-from runlane.models._stream import ModelPart
+from runlane.models._stream import ModelPart, StreamNote
 
 __all__ = ["ChatProvider", "ModelOptions", "ModelProviderContext", "ResolvedModel"]
 
@@ -41,6 +41,7 @@ class ModelProviderContext:
         idle_timeout: Seconds of silence after which the stream fails with `ModelIdleTimeoutError`; None waits for ever.
         invocation_id: Names the call in receipts and logs.
         call_number: 1-based within whoever calls.
+        on_note: Told what was odd about the stream but did not stop it; must not raise.
     """
 
     signal: CancelToken = field(default_factory=CancelToken)
@@ -53,6 +54,7 @@ class ModelProviderContext:
     stage: Id | None = None
     invocation_id: Id | None = None
     call_number: int = 1
+    on_note: Callable[[StreamNote], object] | None = None
 
 
 class ChatProvider(ABC):

@@ -21,6 +21,7 @@ __all__ = [
     "ReasoningDelta",
     "ResponseInfo",
     "SourceOutput",
+    "StreamNote",
     "TextDelta",
     "UsageReport",
 ]
@@ -62,6 +63,21 @@ class FunctionCallDelta:
     name: str | None = None
     arguments: str | None = None
     provider_options: JsonObject | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamNote:
+    """Something odd about a stream that did not stop it: for diagnostics, never for decisions.
+
+    Attributes:
+        kind: `text-repaired` (a lone surrogate became U+FFFD), `error-after-finish`, `cut-after-finish` (the connection
+            broke or went silent when the answer was already complete) or `incomplete-event` (the body ended within
+            an event, which was dropped).
+        detail: One sentence for people.
+    """
+
+    kind: Literal["text-repaired", "error-after-finish", "cut-after-finish", "incomplete-event"]
+    detail: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,104 @@
+"""Text from a provider that is not text: lone surrogates become U+FFFD once, where they come in."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import NoReturn
+
+from pydantic import JsonValue
+from pydantic_core import from_json
+
+__all__ = ["SurrogateMender", "parse_json", "repair_text", "repair_value"]
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+
+
+def repair_text(text: str, /) -> str:
+    r"""Join surrogate pairs and replace lone surrogates by U+FFFD.
+
+    Example:
+        >>> repair_text("a\ud835")
+        'a\ufffd'
+    """
+    if _SURROGATE.search(text) is None:
+        return text
+    return _SURROGATE.sub("\ufffd", _PAIR.sub(_joined, text))
+
+
+def repair_value(value: JsonValue, /) -> JsonValue:
+    """Repair every text within a JSON value, keys included; the value itself is not changed."""
+    if isinstance(value, str):
+        return repair_text(value)
+    if isinstance(value, list):
+        return [repair_value(item) for item in value]
+    if isinstance(value, dict):
+        return {repair_text(key): repair_value(item) for key, item in value.items()}
+    return value
+
+
+def parse_json(text: str, /) -> tuple[JsonValue, bool]:
+    """Parse JSON text of a provider, total on any input.
+
+    Integers are exact. Lone surrogates are left in the value, because the other half may still come.
+
+    Returns:
+        The value, and whether some text in it may hold a surrogate.
+
+    Raises:
+        ValueError: The text is not JSON, is nested too deeply, or has a number Python refuses to hold.
+    """
+    try:
+        return from_json(text, allow_inf_nan=False), False
+    except ValueError:
+        pass
+    # The fast parser refuses escaped lone surrogates; only the slow one can show what the provider meant.
+    try:
+        return json.loads(text, parse_constant=_refuse), True
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+class SurrogateMender:
+    """Mends text that arrives in pieces: a pair split over two pieces is joined, a lone half becomes U+FFFD."""
+
+    __slots__ = ("_held", "repaired")
+
+    def __init__(self) -> None:
+        """Start with nothing held back."""
+        self._held = ""
+        self.repaired = False
+
+    @property
+    def holds(self) -> bool:
+        """Whether half a character waits for its other half."""
+        return bool(self._held)
+
+    def add(self, piece: str, /) -> str:
+        """Return what can be said of all pieces so far and was not said before."""
+        text = self._held + piece
+        self._held = ""
+        if text and "\ud800" <= text[-1] <= "\udbff":
+            text, self._held = text[:-1], text[-1]
+        return self._mended(text)
+
+    def flush(self) -> str:
+        """Return the replacement of a half that stayed alone, or nothing."""
+        text, self._held = self._held, ""
+        return self._mended(text)
+
+    def _mended(self, text: str) -> str:
+        mended = repair_text(text)
+        if "\ufffd" in mended and mended.count("\ufffd") != text.count("\ufffd"):
+            self.repaired = True
+        return mended
+
+
+def _joined(pair: re.Match[str]) -> str:
+    return pair.group().encode("utf-16", "surrogatepass").decode("utf-16")
+
+
+def _refuse(constant: str) -> NoReturn:
+    message = f"{constant} is not JSON"
+    raise ValueError(message)

@@ -1,0 +1,251 @@
+"""Neutral messages as the body of a chat-completions request: pure, and the same bytes for the same input."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from pydantic import JsonValue
+
+from runlane.errors import InvalidValueError
+from runlane.models._messages import (
+    AnyModelMessage,
+    FileItem,
+    ModelAssistantToolMessage,
+    ModelFunction,
+    ModelImage,
+    ModelMessage,
+    ModelToolResultMessage,
+    model_protocol_error,
+)
+from runlane.models._port import ModelOptions, ModelProviderContext
+from runlane.models._repair import repair_text
+from runlane.models.openai_chat._facts import PROVIDER_ID
+from runlane.records import JsonObject, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
+
+__all__ = ["OpenAIChatDialect", "encode_message", "encode_request"]
+
+_AUDIO: Final = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+_OWN_FIELDS: Final = ("messages", "stream")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenAIChatDialect:
+    """Where endpoints that speak chat completions differ in what they accept.
+
+    Attributes:
+        include_usage: Ask for usage at the end of the stream (`stream_options`); some old servers refuse the field.
+        max_tokens_field: The name of the output limit; OpenAI's reasoning models refuse `max_tokens`, most other
+            servers know nothing else.
+        system_role: The role of instructions.
+        send_reasoning: Whether reasoning a provider sent is given back to it. `tool-calls`, the default, does so beside
+            the calls it led to, which DeepSeek and OpenRouter ask for; `never` leaves it out.
+    """
+
+    include_usage: bool = True
+    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    system_role: Literal["system", "developer"] = "system"
+    send_reasoning: Literal["tool-calls", "never"] = "tool-calls"
+
+
+def encode_request(
+    model: str,
+    messages: Sequence[AnyModelMessage],
+    context: ModelProviderContext,
+    dialect: OpenAIChatDialect | None = None,
+    /,
+) -> bytes:
+    """Write the body of a streaming request.
+
+    Args:
+        model: The provider's name of the model.
+        messages: What it is told.
+        context: Its options, tools and wishes.
+        dialect: What the endpoint accepts; OpenAI's own form by default.
+
+    Raises:
+        ModelProtocolError: A message holds something this protocol has no form for.
+        InvalidValueError: `options.extra` sets a field that belongs to runlane, or holds what is not JSON.
+    """
+    dialect = dialect or OpenAIChatDialect()
+    fragments = [encode_message(message, dialect) for message in messages]
+    return join_request(_head(model, dialect), fragments, _fields(context, dialect))
+
+
+def join_request(head: bytes, fragments: Iterable[bytes], fields: bytes) -> bytes:
+    """Put a body together from its encoded pieces."""
+    return b'%b,"messages":[%b]%b}' % (head, b",".join(fragments), fields)
+
+
+def encode_message(message: AnyModelMessage, dialect: OpenAIChatDialect | None = None, /) -> bytes:
+    """Write one neutral message: one JSON object, or several joined by commas for several tool results.
+
+    Raises:
+        ModelProtocolError: It holds something this protocol has no form for.
+    """
+    dialect = dialect or OpenAIChatDialect()
+    return b",".join(_dump(wire, "messages") for wire in _wire_messages(message, dialect))
+
+
+def _wire_messages(message: AnyModelMessage, dialect: OpenAIChatDialect) -> list[JsonObject]:
+    if isinstance(message, ModelToolResultMessage):
+        return [_tool_result(result) for result in message.results]
+    if isinstance(message, ModelAssistantToolMessage):
+        return [_assistant_with_calls(message, dialect)]
+    if message.role == "user":
+        return [{"role": "user", "content": _user_content(message)}]
+    role = dialect.system_role if message.role == "system" else "assistant"
+    return [{"role": role, "content": message.text}]
+
+
+def _assistant_with_calls(message: ModelAssistantToolMessage, dialect: OpenAIChatDialect) -> JsonObject:
+    wire: JsonObject = {"role": "assistant", "content": message.text or None}
+    if dialect.send_reasoning == "tool-calls":
+        _add_reasoning(wire, [item for item in message.items if isinstance(item, ReasoningPart)])
+    calls: list[JsonValue] = [_tool_call(call) for call in message.tool_calls]
+    if calls:
+        wire["tool_calls"] = calls
+    elif wire["content"] is None:
+        wire["content"] = ""
+    return wire
+
+
+def _add_reasoning(wire: JsonObject, blocks: list[ReasoningPart]) -> None:
+    """Give a provider its own reasoning back, in the field it used; other providers' stays out."""
+    details: list[JsonValue] = []
+    for block in blocks:
+        if block.provider is None or block.provider.provider != PROVIDER_ID:
+            continue
+        field, own = block.provider.data.get("field"), block.provider.data.get("reasoning_details")
+        if isinstance(field, str) and field not in ("role", "content", "tool_calls"):
+            wire[field] = f"{wire.get(field, '')}{block.text}"
+        if isinstance(own, list):
+            details.extend(own)
+    if details:
+        wire["reasoning_details"] = details
+
+
+def _tool_call(call: ToolCallPart) -> JsonObject:
+    arguments = call.arguments if call.arguments.strip() else "{}"
+    wire: JsonObject = {
+        "id": call.call_id,
+        "type": "function",
+        "function": {"name": call.tool_name, "arguments": arguments},
+    }
+    if call.provider is not None and call.provider.provider == PROVIDER_ID:
+        for key, value in call.provider.data.items():
+            wire.setdefault(key, value)
+    return wire
+
+
+def _tool_result(result: ToolResultPart) -> JsonObject:
+    if isinstance(result.output, str):
+        content = result.output
+    elif result.has_output:
+        content = _dump(result.output, "output").decode()
+    else:
+        content = "" if result.outcome == "success" else result.outcome
+    return {"role": "tool", "tool_call_id": result.call_id, "content": content}
+
+
+def _user_content(message: ModelMessage) -> JsonValue:
+    if all(isinstance(item, TextPart) for item in message.items):
+        return message.text
+    pieces: list[JsonValue] = []
+    for item in message.items:
+        if isinstance(item, TextPart):
+            pieces.append({"type": "text", "text": item.text})
+        elif isinstance(item, ModelImage):
+            pieces.append(_image(item.media_type, item.data, item.url, item.detail))
+        elif isinstance(item, FileItem):
+            pieces.append(_file(item))
+    return pieces
+
+
+def _image(media_type: str, data: bytes | None, url: str | None, detail: str | None = None) -> JsonObject:
+    image: JsonObject = {"url": url if data is None else _data_url(media_type, data)}
+    if detail is not None:
+        image["detail"] = detail
+    return {"type": "image_url", "image_url": image}
+
+
+def _file(item: FileItem) -> JsonObject:
+    if item.text is not None:
+        head = f"{item.filename}:\n" if item.filename else ""
+        return {"type": "text", "text": f"{head}{item.text}"}
+    if item.provider_file is not None:
+        return {"type": "file", "file": {"file_id": item.provider_file}}
+    if item.media_type.startswith("image/"):
+        return _image(item.media_type, item.data, item.url)
+    if item.data is None:
+        model_protocol_error(f"{PROVIDER_ID} takes no file by URL ({item.media_type}); fetch it and pass its data")
+    if item.media_type in _AUDIO:
+        encoded = base64.b64encode(item.data).decode()
+        return {"type": "input_audio", "input_audio": {"data": encoded, "format": _AUDIO[item.media_type]}}
+    file: JsonObject = {"file_data": _data_url(item.media_type, item.data), "filename": item.filename or "file"}
+    return {"type": "file", "file": file}
+
+
+def _data_url(media_type: str, data: bytes) -> str:
+    return f"data:{media_type};base64,{base64.b64encode(data).decode()}"
+
+
+def _head(model: str, dialect: OpenAIChatDialect) -> bytes:
+    head: JsonObject = {"model": model, "stream": True}
+    if dialect.include_usage:
+        head["stream_options"] = {"include_usage": True}
+    return _dump(head, "model")[:-1]
+
+
+def _fields(context: ModelProviderContext, dialect: OpenAIChatDialect) -> bytes:
+    """Write everything after the messages, with a comma in front unless there is nothing."""
+    body = _options(context.options, dialect)
+    if context.functions:
+        body["tools"] = [_function(function) for function in context.functions]
+        if context.function_choice != "auto":
+            body["tool_choice"] = context.function_choice
+        if not context.allow_multiple_calls:
+            body["parallel_tool_calls"] = False
+    if context.response_format == "json_object":
+        body["response_format"] = {"type": "json_object"}
+    for name, value in context.options.extra.items():
+        if name in _OWN_FIELDS:
+            raise InvalidValueError("is written by runlane", argument=f"options.extra.{name}")
+        body[name] = value  # type: ignore[assignment]  # _dump refuses what is not JSON
+    return b"," + _dump(body, "options.extra")[1:-1] if body else b""
+
+
+def _options(options: ModelOptions, dialect: OpenAIChatDialect) -> JsonObject:
+    given: JsonObject = {
+        dialect.max_tokens_field: options.max_output_tokens,
+        "temperature": options.temperature,
+        "top_p": options.top_p,
+        "seed": options.seed,
+        "stop": None if options.stop is None else list(options.stop),
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _function(function: ModelFunction) -> JsonObject:
+    wire: JsonObject = {
+        "name": function.name,
+        "description": function.description,
+        "parameters": dict(function.parameters),  # type: ignore[arg-type]  # _dump refuses what is not JSON
+    }
+    if function.strict:
+        wire["strict"] = True
+    return {"type": "function", "function": wire}
+
+
+def _dump(value: JsonValue, argument: str) -> bytes:
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidValueError(f"is not JSON: {error}", argument=argument) from None
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return repair_text(text).encode()
