@@ -1,7 +1,6 @@
 """`read_sse`: options, events, limits, cancellation, the end of a body, on both event loops."""
 
 from collections.abc import AsyncIterator
-from functools import partial
 
 import anyio
 import pytest
@@ -104,9 +103,12 @@ async def test_an_async_callback_is_refused() -> None:
 
     with pytest.raises(UsageError, match="on_incomplete"):
         SseReadOptions(on_incomplete=report)
-    hidden = SseReadOptions(on_incomplete=partial(report))
+
+    def hidden(incomplete: IncompleteSseEvent) -> object:
+        return report(incomplete)
+
     with pytest.raises(UsageError, match="on_incomplete"):
-        await texts(read_sse(Script[bytes](b"data: x"), hidden))
+        await texts(read_sse(Script[bytes](b"data: x"), {"on_incomplete": hidden}))
 
 
 async def test_events_before_a_limit_come_first() -> None:
