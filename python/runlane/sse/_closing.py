@@ -28,9 +28,7 @@ class StreamBusyError(UsageError, RuntimeError):
     code = "stream.busy"
 
     def __init__(self, *, argument: str) -> None:
-        super().__init__(
-            "is waiting for another task already; a stream has one reader", argument=argument
-        )
+        super().__init__("is waiting for another task already; a stream has one reader", argument=argument)
 
 
 def require_sync(callback: object, argument: str) -> None:

@@ -16,9 +16,4 @@ from runlane.errors import InvalidValueError, SseEncodingError, SseLimitError, U
 
 __all__ = ["IncompleteSseEvent", "SseDecoder", "SseEvent", "encode_sse"]
 
-adopt_errors(
-    {
-        error.code: error
-        for error in (InvalidValueError, SseEncodingError, SseLimitError, UsageError)
-    }
-)
+adopt_errors({error.code: error for error in (InvalidValueError, SseEncodingError, SseLimitError, UsageError)})

@@ -117,9 +117,7 @@ def _checked(options: SseReadOptions | Mapping[str, object] | None) -> SseReadOp
     known = {field.name for field in fields(SseReadOptions)}
     for name in options:
         if name not in known:
-            raise UsageError(
-                f"has no {name!r}; it has {', '.join(sorted(known))}", argument="options"
-            )
+            raise UsageError(f"has no {name!r}; it has {', '.join(sorted(known))}", argument="options")
     return SseReadOptions(**cast("Mapping[str, Any]", options))
 
 

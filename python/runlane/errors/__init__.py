@@ -1,0 +1,104 @@
+"""Every error that runlane raises, in one tree.
+
+Each class carries a stable dotted `code` (what is stored, sent and compared) and `retryable`: True when repeating the
+same request later could work, False when it could not, None when nobody knows. Catch by class or compare `code`; the
+text of a message is for people and may change.
+
+Facts are keyword-only and kept as attributes. Errors pickle.
+"""
+
+from runlane.errors._base import (
+    AbortedError,
+    BudgetError,
+    CommandRefusedError,
+    InvalidValueError,
+    MissingDependencyError,
+    ProjectionRefusedError,
+    RunlaneError,
+    RuntimeClosedError,
+    UsageError,
+)
+from runlane.errors._formats import (
+    CanonicalJsonError,
+    FormatError,
+    SseEncodingError,
+    SseIdleTimeoutError,
+    SseLimitError,
+)
+from runlane.errors._models import (
+    MissingCredentialError,
+    ModelError,
+    ModelIdleTimeoutError,
+    ModelProtocolError,
+    ProviderError,
+    ProviderStreamCutError,
+    UnknownModelError,
+)
+from runlane.errors._runtime import (
+    ContextOverflowError,
+    RuntimeConflictError,
+    RunUnsettledError,
+)
+from runlane.errors._store import (
+    ConversationPurgedError,
+    LeaseLostError,
+    RecordCorruptError,
+    RecordTooNewError,
+    StoreBusyError,
+    StoreClosedError,
+    StoreCommitUnknownError,
+    StoreDamagedError,
+    StoreError,
+    StoreForeignError,
+    StoreFullError,
+    StoreTooNewError,
+    StoreUnavailableError,
+)
+from runlane.errors._tools import (
+    ToolError,
+    ToolFenceError,
+    UnknownToolError,
+)
+
+__all__ = [
+    "AbortedError",
+    "BudgetError",
+    "CanonicalJsonError",
+    "CommandRefusedError",
+    "ContextOverflowError",
+    "ConversationPurgedError",
+    "FormatError",
+    "InvalidValueError",
+    "LeaseLostError",
+    "MissingCredentialError",
+    "MissingDependencyError",
+    "ModelError",
+    "ModelIdleTimeoutError",
+    "ModelProtocolError",
+    "ProjectionRefusedError",
+    "ProviderError",
+    "ProviderStreamCutError",
+    "RecordCorruptError",
+    "RecordTooNewError",
+    "RunUnsettledError",
+    "RunlaneError",
+    "RuntimeClosedError",
+    "RuntimeConflictError",
+    "SseEncodingError",
+    "SseIdleTimeoutError",
+    "SseLimitError",
+    "StoreBusyError",
+    "StoreClosedError",
+    "StoreCommitUnknownError",
+    "StoreDamagedError",
+    "StoreError",
+    "StoreForeignError",
+    "StoreFullError",
+    "StoreTooNewError",
+    "StoreUnavailableError",
+    "ToolError",
+    "ToolFenceError",
+    "UnknownModelError",
+    "UnknownToolError",
+    "UsageError",
+]

@@ -1,0 +1,137 @@
+"""Models, their providers, and the way they are asked."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from runlane.errors._base import RunlaneError
+
+__all__ = [
+    "MissingCredentialError",
+    "ModelError",
+    "ModelIdleTimeoutError",
+    "ModelProtocolError",
+    "ProviderError",
+    "ProviderStreamCutError",
+    "UnknownModelError",
+]
+
+
+class ModelError(RunlaneError):
+    """A model, its provider or the way it was asked failed."""
+
+    code = "model"
+
+
+class UnknownModelError(ModelError):
+    """No provider serves the model.
+
+    Attributes:
+        model: The name that was asked for.
+    """
+
+    code = "model.unknown"
+    retryable: bool | None = False
+
+    def __init__(self, message: str, *, model: str) -> None:
+        super().__init__(message)
+        self.model = model
+
+
+class MissingCredentialError(ModelError):
+    """A provider needs a key and none was given.
+
+    Attributes:
+        variable: The environment variable that would hold it.
+    """
+
+    code = "model.credential_missing"
+    retryable: bool | None = False
+
+    def __init__(self, *, provider: str, variable: str) -> None:
+        super().__init__(f"{provider} needs an API key; set {variable} or pass api_key")
+        self.provider = provider
+        self.variable = variable
+
+
+class ModelProtocolError(ModelError):
+    """A message or a stream breaks the rules of the conversation with a model.
+
+    Attributes:
+        code: `model.protocol` or a more exact code of the same family.
+        detail: What is wrong.
+    """
+
+    code = "model.protocol"
+
+    def __init__(self, *, detail: str, code: str = "model.protocol") -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+
+
+class ProviderError(ModelError):
+    """A provider refused a request, failed while answering, or could not be reached.
+
+    Attributes:
+        provider: The wire protocol's key, such as `openai-chat`.
+        status: The HTTP status, or None when there was none.
+        reason: `rate-limited`, `insufficient-credits`, `model-unavailable`, `context-overflow`, `timeout`,
+            `unauthorized`, `unreachable`, `stream-error` or `unknown`.
+        retry_after: Seconds the provider asked to wait, or None.
+        provider_code: The provider's own error code or type, or None.
+    """
+
+    code = "provider.failure"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        provider: str,
+        reason: str = "unknown",
+        status: int | None = None,
+        retryable: bool | None = None,
+        facts: ProviderFacts | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.provider = provider
+        self.reason = reason
+        self.status = status
+        self.retryable = retryable
+        self.retry_after = facts.retry_after if facts else None
+        self.provider_code = facts.provider_code if facts else None
+
+
+class ProviderFacts(Protocol):
+    """What a provider said about its own failure."""
+
+    @property
+    def retry_after(self) -> float | None: ...
+    @property
+    def provider_code(self) -> str | None: ...
+
+
+class ProviderStreamCutError(ModelError):
+    """A provider's answer ended without any evidence that it was finished; what arrived is partial."""
+
+    code = "provider.stream_cut"
+    retryable: bool | None = True
+
+    def __init__(self, message: str = "the provider's stream ended without a finish report") -> None:
+        super().__init__(message)
+
+
+class ModelIdleTimeoutError(ModelError):
+    """A provider was silent for too long while a stream was open.
+
+    Attributes:
+        idle_timeout: The limit, in seconds.
+    """
+
+    code = "model.idle_timeout"
+    retryable: bool | None = True
+
+    def __init__(self, *, idle_timeout: float) -> None:
+        super().__init__(f"the model sent nothing for {idle_timeout:g} s")
+        self.idle_timeout = idle_timeout
