@@ -102,7 +102,8 @@ async def test_bytes_that_came_are_not_silence() -> None:
             await anyio.sleep(1)
         yield b"data: late\n\n"
 
-    assert (await anext(read_sse(body(), {"idle_timeout": 0.5}))).data == "late"
+    async with read_sse(body(), {"idle_timeout": 0.5}) as reader:
+        assert (await anext(reader)).data == "late"
 
 
 async def test_the_reason_wins_over_silence() -> None:
