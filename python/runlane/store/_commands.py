@@ -18,6 +18,7 @@ from runlane.records import (
     Part,
     ProviderEnvelope,
     Run,
+    RunMetrics,
     RunOperation,
     TerminalReason,
     Usage,
@@ -190,6 +191,7 @@ class CommitRunTerminal(_Identified):
         assistant: The answer; its status is the one that `reason` maps to.
         policy_name: The stop policy that fired; given exactly with reason `policy_stop`.
         usage: The run's spend, or None to keep what was checkpointed.
+        metrics: How the run went; kept in the ledger only, for readers that missed the end.
         absorb: Only with a completing reason. Entries that no longer match are dropped, the end still commits.
     """
 
@@ -200,6 +202,7 @@ class CommitRunTerminal(_Identified):
     reason: TerminalReason
     policy_name: str | None = None
     usage: Usage | None = None
+    metrics: RunMetrics | None = None
     absorb: tuple[Absorption, ...] = ()
 
 

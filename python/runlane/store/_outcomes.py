@@ -11,6 +11,7 @@ from typing import TypeAlias
 from runlane.records import AdmissionReceipt, JsonObject, Message, Ownership, Run
 
 __all__ = [
+    "AlreadyPurged",
     "Applied",
     "CompareAndSwapResult",
     "Conflict",
@@ -23,9 +24,12 @@ __all__ = [
     "NotFound",
     "Outcome",
     "OwnerState",
+    "PurgeResult",
+    "Purged",
     "RecoverableDescriptor",
     "RecoverablePage",
     "RunView",
+    "StillActive",
     "StoredMessage",
 ]
 
@@ -100,6 +104,26 @@ class NotFound:
 Outcome: TypeAlias = Applied | Duplicate | Conflict | NotFound
 MutationResult: TypeAlias = Outcome
 CompareAndSwapResult: TypeAlias = Applied | Conflict | NotFound
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """Everything under the id is gone; only its tombstone stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyPurged:
+    """The conversation was purged before; nothing is left to remove."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StillActive:
+    """Runs are not ended; nothing was touched. End them, then purge again."""
+
+    run_ids: tuple[str, ...]
+
+
+PurgeResult: TypeAlias = Purged | AlreadyPurged | Conflict | StillActive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Protocol, Self
 
+from typing_extensions import override
+
 from runlane.records import ConversationHead, Message, Run, Snapshot
-from runlane.store._commands import Command, ReadEvents
-from runlane.store._outcomes import Delta, EventPage, MessagePage, Outcome, RecoverablePage, RunView
+from runlane.store._commands import Command, PurgeConversation, ReadEvents
+from runlane.store._named import NamedOperations
+from runlane.store._outcomes import (
+    Delta,
+    EventEnvelope,
+    EventPage,
+    MessagePage,
+    Outcome,
+    PurgeResult,
+    RecoverablePage,
+    RunView,
+)
 
 __all__ = ["Lease", "Store"]
 
@@ -29,12 +41,16 @@ class Lease(Protocol):
         ...
 
 
-class Store(ABC):
+class Store(NamedOperations):
     """Durable conversations: one mutation, bounded reads.
 
     A store is opened by `async with` and closed by leaving it. All methods may be called from many tasks at once and
     run on asyncio and trio. A driver lets out only `StoreError`s; misuse raises `UsageError` or `InvalidValueError`
     and leaves every record as it was.
+
+    Attributes:
+        clock: Dates the commands of the named operations.
+        ids: Names them.
     """
 
     @abstractmethod
@@ -58,6 +74,7 @@ class Store(ABC):
 
     # --- the one mutation ---------------------------------------------------------------------------------------
 
+    @override
     @abstractmethod
     async def apply(self, conversation_id: str, commands: Sequence[Command], /) -> tuple[Outcome, ...]:
         """Carry out commands in order, in one transaction: all of them or none.
@@ -74,6 +91,20 @@ class Store(ABC):
             StoreCommitUnknownError: Nobody knows whether it committed; send the same commands again.
             StoreError: It could not be carried out; nothing was written.
         """
+
+    @abstractmethod
+    async def purge(self, command: PurgeConversation, /) -> PurgeResult:
+        """Remove everything under a conversation id and reserve the id for ever.
+
+        Nothing is removed while a run is active, and nothing is interrupted.
+
+        Returns:
+            `Purged`, `AlreadyPurged`, `Conflict` (with the version) or `StillActive`.
+        """
+
+    async def purge_conversation(self, conversation_id: str, /, *, expected_version: int | None = None) -> PurgeResult:
+        """Purge a conversation; see `purge`."""
+        return await self.purge(PurgeConversation(conversation_id=conversation_id, expected_version=expected_version))
 
     # --- reads, each bounded but load_snapshot ---------------------------------------------------------------------
 
@@ -125,6 +156,11 @@ class Store(ABC):
     @abstractmethod
     async def read_events(self, query: ReadEvents, /) -> EventPage:
         """Return ledger entries, ascending."""
+
+    @override
+    @abstractmethod
+    async def find_event(self, conversation_id: str, event_id: str, /) -> EventEnvelope | None:
+        """Return one ledger entry by its id, or None; one look-up."""
 
     # --- ownership ------------------------------------------------------------------------------------------------
 

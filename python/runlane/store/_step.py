@@ -1,0 +1,200 @@
+"""One applied command in the making: the rows it writes, the delta it answers with, its ledger entry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from runlane.errors import InvalidValueError, UsageError
+from runlane.records import JsonObject, Message, Ownership, Run, format_timestamp
+from runlane.store._bodies import digest, encode, encode_json
+from runlane.store._commands import Command
+from runlane.store._ledger import TRANSITION
+from runlane.store._order import BLOCK, GAP, answer_position, in_order
+from runlane.store._outcomes import Applied, Conflict, Delta, NotFound
+from runlane.store._rows import Changes, EventRow, MessageRow, ReceiptRow, RunRow, View
+
+__all__ = ["Decision", "Repeat", "Step", "moment"]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """An idempotency key that was accepted before; the store completes it to a `Duplicate`."""
+
+    receipt: ReceiptRow
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the reducer decided.
+
+    Attributes:
+        changes: What must be written; None unless the outcome is `Applied`, and then None if everything asked for was
+            there already.
+        placed: Ids of messages that got their place and belong into the delta; the store adds their bodies.
+    """
+
+    outcome: Applied | Repeat | Conflict | NotFound
+    changes: Changes | None = None
+    placed: tuple[str, ...] = ()
+
+
+def moment(value: datetime, /, *, argument: str = "at") -> datetime:
+    """Return an instant in UTC with the precision that is stored.
+
+    Raises:
+        InvalidValueError: It has no offset.
+    """
+    if value.tzinfo is None or value.utcoffset() is None:
+        raise InvalidValueError("needs a time zone", argument=argument)
+    value = value.astimezone(UTC)
+    return value.replace(microsecond=value.microsecond // 1000 * 1000)
+
+
+class Step:
+    """Collects what one command changes.
+
+    Attributes:
+        version: The conversation's version afterwards.
+        at: When the command was issued, as it is stored.
+        head: The head so far; `finish` sets version, sequence and times.
+    """
+
+    def __init__(self, view: View, command: Command, /) -> None:
+        self.command = command
+        self.at = moment(command.at)
+        self.version = view.head.version + 1
+        self.head = view.head
+        self.changes = Changes(before=view.head, head=view.head)
+        self._view = view
+        self._messages: list[tuple[int, Message]] = []
+
+    def run(self, before: RunRow | None, run: Run, /, *, place: int | None = None) -> RunRow:
+        """Save a run; a place once given stays."""
+        if before is None:
+            after = RunRow(run=run, arrival=self.version, version=self.version, place=place)
+        else:
+            place = before.place if place is None else place
+            after = replace(before, run=run, version=self.version, place=place)
+        self.changes.runs[run.id] = (before, after)
+        return after
+
+    def edit(self, before: RunRow, /, *, place: int | None = None, **fields: object) -> RunRow:
+        """Save a run with some fields changed, its revision raised and its time set."""
+        changed = {**fields, "revision": before.run.revision + 1, "updated_at": self.at}
+        return self.run(before, before.run.model_copy(update=changed), place=place)
+
+    def keep_draft(self, after: RunRow, /, **row: object) -> RunRow:
+        """Change what the store keeps beside a run that this command already saved."""
+        before, _ = self.changes.runs[after.run.id]
+        changed = replace(after, **row)  # type: ignore[arg-type]
+        self.changes.runs[after.run.id] = (before, changed)
+        return changed
+
+    def give_place(self, row: RunRow, /, *, acquired: bool) -> int:
+        """Return the run's place, giving it one, and its inputs theirs, if it leaves the queue for the first time."""
+        if row.place is not None:
+            return row.place
+        place = self.head.next_place + GAP
+        gap = self.head.next_place if acquired else self.head.gap
+        self.head = replace(self.head, next_place=place + BLOCK, gap=gap)
+        self.move(row.run.input_message_ids, place)
+        return place
+
+    def move(self, message_ids: Iterable[str], place: int, /) -> None:
+        """Give queued inputs their final positions."""
+        self.changes.moved.extend((message_id, place + index) for index, message_id in enumerate(message_ids))
+
+    def insert(self, message: Message, position: int, /) -> JsonObject:
+        """Add a message that is whole, and return its reference for the ledger."""
+        body = encode(message, argument="message")
+        self.changes.messages.append(_message_row(message, position, self.version, body))
+        self._messages.append((position, message))
+        return {"id": message.id, "sha256": digest(body).hex()}
+
+    def reserve(self, message_id: str, run_id: str, /) -> None:
+        """Reserve the id of an answer."""
+        self.changes.messages.append(
+            MessageRow(
+                message_id=message_id,
+                position=None,
+                version=self.version,
+                run_id=run_id,
+                role="assistant",
+                status="pending",
+                body=None,
+            )
+        )
+
+    def answer(self, message: Message, place: int, /) -> JsonObject:
+        """Fill a reserved answer, and return its reference for the ledger."""
+        body = encode(message, argument="assistant")
+        position = answer_position(place)
+        self.changes.answers.append(_message_row(message, position, self.version, body))
+        self._messages.append((position, message))
+        return {"id": message.id, "sha256": digest(body).hex()}
+
+    def finish(
+        self,
+        kind: str,
+        payload: JsonObject,
+        /,
+        *,
+        ownership: Ownership | None = None,
+        placed: Sequence[str] = (),
+    ) -> Decision:
+        """Close the step with its ledger entry."""
+        at = format_timestamp(self.at)
+        head = replace(
+            self.head,
+            version=self.version,
+            seq=self.head.seq + 1,
+            created_at=self.head.created_at or at,
+            changed_at=at,
+            active_at=at if kind == "accept" else self.head.active_at or at,
+        )
+        self.changes.head = head
+        self.changes.entries.append(
+            EventRow(
+                seq=head.seq,
+                version=head.version,
+                event_id=self.command.command_id,
+                command_id=self.command.command_id,
+                kind=TRANSITION,
+                occurred_at=at,
+                body=encode_json({"type": kind, **payload}, argument="command"),
+            )
+        )
+        delta = Delta(
+            version=head.version,
+            seq=head.seq,
+            runs=tuple(row.run for row in in_order(after for _, after in self.changes.runs.values())),
+            messages=tuple(message for _, message in sorted(self._messages, key=lambda pair: pair[0])),
+            removed=tuple(message_id for message_id, _ in self.changes.removed),
+        )
+        return Decision(Applied(delta=delta, ownership=ownership), self.changes, tuple(placed))
+
+
+def _message_row(message: Message, position: int, version: int, body: bytes) -> MessageRow:
+    return MessageRow(
+        message_id=message.id,
+        position=position,
+        version=version,
+        run_id=message.run_id,
+        role=message.role,
+        status=message.status,
+        body=body,
+    )
+
+
+def refuse_foreign(view: View, conversation_id: str, /, *, argument: str) -> None:
+    """Refuse a record of another conversation.
+
+    Raises:
+        UsageError: It belongs to another one.
+    """
+    if conversation_id != view.conversation_id:
+        raise UsageError(
+            f"belongs to conversation {conversation_id!r}, not {view.conversation_id!r}", argument=argument
+        )

@@ -1,0 +1,197 @@
+"""The store over a driver: the same rules for every database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from types import TracebackType
+from typing import Final, Self
+
+from typing_extensions import override
+
+from runlane.clock import Clock, SystemClock
+from runlane.errors import InvalidValueError, UsageError
+from runlane.ids import IdSource, RandomIds
+from runlane.records import ConversationHead, Message, Run, Snapshot, format_timestamp
+from runlane.store import _reads
+from runlane.store._commands import Command, PurgeConversation, ReadEvents
+from runlane.store._driver import Rows, StoreDriver
+from runlane.store._order import in_order
+from runlane.store._outcomes import (
+    AlreadyPurged,
+    Conflict,
+    Delta,
+    EventEnvelope,
+    EventPage,
+    MessagePage,
+    Outcome,
+    Purged,
+    PurgeResult,
+    RecoverablePage,
+    RunView,
+    StillActive,
+)
+from runlane.store._port import Lease, Store
+from runlane.store._transaction import transact
+
+__all__ = ["DriverStore", "purge_conversation"]
+
+_MAX_ID_CHARACTERS: Final = 512
+_MOST_RUNS = 1_000
+_MOST_MESSAGES = 1_000
+_MOST_EVENTS = 10_000
+
+
+def _check_id(conversation_id: str) -> None:
+    if type(conversation_id) is not str or not 0 < len(conversation_id) <= _MAX_ID_CHARACTERS:
+        raise InvalidValueError(f"must be a text of 1 to {_MAX_ID_CHARACTERS} characters", argument="conversation_id")
+
+
+class DriverStore(Store):
+    """A store made of a driver.
+
+    Args:
+        driver: Where rows live.
+        clock: Dates the commands of the named operations; the system's by default.
+        ids: Names them; random by default.
+
+    Example:
+        >>> store = DriverStore(MemoryDriver())  # doctest: +SKIP
+    """
+
+    def __init__(self, driver: StoreDriver, *, clock: Clock | None = None, ids: IdSource | None = None) -> None:
+        self.driver = driver
+        self.clock = clock or SystemClock()
+        self.ids = ids or RandomIds()
+
+    @override
+    async def __aenter__(self) -> Self:
+        await self.driver.open()
+        return self
+
+    @override
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None:
+        await self.driver.close()
+
+    @override
+    async def apply(self, conversation_id: str, commands: Sequence[Command], /) -> tuple[Outcome, ...]:
+        _check_id(conversation_id)
+        listed = tuple(commands)
+        if not listed:
+            raise UsageError("needs at least one command", argument="commands")
+        return await self.driver.write(
+            partial(transact, conversation_id=conversation_id, commands=listed), conversation_id
+        )
+
+    @override
+    async def purge(self, command: PurgeConversation, /) -> PurgeResult:
+        _check_id(command.conversation_id)
+        at = format_timestamp(self.clock.now())
+        return await self.driver.write(partial(_purge, command=command, at=at), command.conversation_id)
+
+    # --- reads ----------------------------------------------------------------------------------------------------
+
+    @override
+    async def load_head(self, conversation_id: str, /) -> ConversationHead:
+        _check_id(conversation_id)
+        return await self.driver.read(lambda rows: _reads.head_of(rows, conversation_id))
+
+    @override
+    async def load_run(self, conversation_id: str, run_id: str, /) -> RunView | None:
+        _check_id(conversation_id)
+        return await self.driver.read(lambda rows: _reads.run_view(rows, conversation_id, run_id))
+
+    @override
+    async def list_active_runs(self, conversation_id: str, /) -> tuple[Run, ...]:
+        _check_id(conversation_id)
+        return await self.driver.read(lambda rows: _reads.active_runs(rows, conversation_id))
+
+    @override
+    async def load_draft(self, conversation_id: str, run_id: str, /) -> Message | None:
+        _check_id(conversation_id)
+        return await self.driver.read(lambda rows: _reads.draft_of(rows, conversation_id, run_id))
+
+    @override
+    async def load_snapshot(self, conversation_id: str, /) -> Snapshot:
+        _check_id(conversation_id)
+        return await self.driver.read(lambda rows: _reads.snapshot(rows, conversation_id))
+
+    @override
+    async def load_changes(self, conversation_id: str, since_version: int, /) -> Delta:
+        _check_id(conversation_id)
+        if since_version < 0:
+            raise InvalidValueError("must be at least 0", argument="since_version")
+        return await self.driver.read(lambda rows: _reads.changes_since(rows, conversation_id, since_version))
+
+    @override
+    async def read_messages(
+        self, conversation_id: str, /, *, before: int | None = None, limit: int = 100
+    ) -> MessagePage:
+        _check_id(conversation_id)
+        _reads.check_limit(limit, _MOST_MESSAGES)
+        return await self.driver.read(lambda rows: _reads.messages_before(rows, conversation_id, before, limit))
+
+    @override
+    async def scan_recoverable(self, *, cursor: tuple[str, str] | None = None, limit: int = 100) -> RecoverablePage:
+        _reads.check_limit(limit, _MOST_RUNS)
+        return await self.driver.read(lambda rows: _reads.recoverable_runs(rows, cursor, limit))
+
+    @override
+    async def read_events(self, query: ReadEvents, /) -> EventPage:
+        _check_id(query.conversation_id)
+        _reads.check_limit(query.limit, _MOST_EVENTS)
+        first, last = query.from_seq, query.to_seq
+        if first is not None and first < 1:
+            raise InvalidValueError("must be at least 1", argument="from_seq")
+        if last is not None and last < (first or 1):
+            raise InvalidValueError("must not be before from_seq", argument="to_seq")
+        return await self.driver.read(lambda rows: _reads.events(rows, query))
+
+    @override
+    async def find_event(self, conversation_id: str, event_id: str, /) -> EventEnvelope | None:
+        _check_id(conversation_id)
+        return await self.driver.read(lambda rows: _reads.event_by_id(rows, conversation_id, event_id))
+
+    # --- ownership and notification -------------------------------------------------------------------------------
+
+    @override
+    def hold_lease(self, owner_id: str, /) -> AbstractAsyncContextManager[Lease]:
+        if not owner_id:
+            raise InvalidValueError("is empty", argument="owner_id")
+        return self.driver.hold_lease(owner_id)
+
+    @override
+    async def sweep_owners(self) -> tuple[str, ...]:
+        return tuple(await self.driver.sweep_owners())
+
+    @override
+    async def wait_for_change(self, conversation_id: str, version: int, /, *, max_wait: float) -> bool:
+        _check_id(conversation_id)
+        return await self.driver.wait_for_change(conversation_id, version, max_wait)
+
+
+def _purge(rows: Rows, command: PurgeConversation, at: str) -> PurgeResult:
+    head = rows.head(command.conversation_id)
+    if head.purged:
+        return AlreadyPurged()
+    if command.expected_version not in {None, head.version}:
+        return Conflict(actual_version=head.version)
+    active = in_order(rows.active(command.conversation_id))
+    if active:
+        return StillActive(run_ids=tuple(row.run.id for row in active))
+    rows.purge(command.conversation_id, at)
+    return Purged()
+
+
+async def purge_conversation(
+    store: Store, conversation_id: str, /, *, expected_version: int | None = None
+) -> PurgeResult:
+    """Remove everything a store keeps under a conversation id; see `Store.purge`."""
+    return await store.purge_conversation(conversation_id, expected_version=expected_version)

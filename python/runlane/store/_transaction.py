@@ -1,0 +1,192 @@
+"""One mutation: load what the commands name, decide each, write all or nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pydantic import JsonValue
+
+from runlane.errors import RecordCorruptError, UsageError
+from runlane.records import AdmissionReceipt, JsonObject, Message, Ownership
+from runlane.store._bodies import decode, decode_object, digest, same_content
+from runlane.store._commands import AcceptInput, AppendEvent, Command
+from runlane.store._driver import Rows
+from runlane.store._outcomes import Applied, Conflict, Delta, Duplicate, Outcome
+from runlane.store._reducer import advance, names, reduce
+from runlane.store._rows import Changes, EventRow, MessageRow, ReceiptRow, View
+from runlane.store._step import Decision, Repeat
+
+__all__ = ["read_message", "transact"]
+
+
+def transact(rows: Rows, /, conversation_id: str, commands: tuple[Command, ...]) -> tuple[Outcome, ...]:
+    """Carry out commands in order, all of them or none; see `Store.apply`."""
+    view = rows.view(conversation_id, names(commands))
+    outcomes: list[Outcome] = []
+    placed: list[tuple[int, tuple[str, ...]]] = []
+    total: Changes | None = None
+    for command in commands:
+        decision = _decide(rows, view, command)
+        if isinstance(decision, Decision):
+            if not isinstance(decision.outcome, Applied):
+                return (*outcomes, _completed(rows, view, command, decision))
+            if decision.changes is not None:
+                advance(view, decision.changes)
+                total = _merged(total, decision.changes)
+            if decision.placed:
+                placed.append((len(outcomes), decision.placed))
+            outcomes.append(decision.outcome)
+        else:
+            outcomes.append(decision)
+    if total is not None:
+        rows.save(conversation_id, total)
+    for index, message_ids in placed:
+        outcomes[index] = _with_messages(rows, conversation_id, outcomes[index], message_ids)
+    return tuple(outcomes)
+
+
+def _decide(rows: Rows, view: View, command: Command) -> Decision | Applied:
+    """Decide a command, or find that it was carried out before."""
+    if isinstance(command, AppendEvent) and not view.head.purged:
+        found = rows.entry(view.conversation_id, command.event_id or command.command_id)
+        if found is not None:
+            return _again(rows, view, command, found) or Decision(Conflict(actual_version=view.head.version))
+    try:
+        decision = reduce(view, command)
+    except UsageError:
+        before = _earlier(rows, view, command)
+        if before is None:
+            raise
+        return before
+    if isinstance(decision.outcome, Applied):
+        return decision
+    return _earlier(rows, view, command) or decision
+
+
+def _earlier(rows: Rows, view: View, command: Command) -> Applied | None:
+    found = rows.entry(view.conversation_id, command.command_id)
+    return None if found is None else _again(rows, view, command, found)
+
+
+def _again(rows: Rows, view: View, command: Command, found: EventRow) -> Applied | None:
+    """Answer a command that is found under its own id; None if the entry is another command's."""
+    if found.command_id != command.command_id:
+        return None
+    payload = decode_object(found.body, what=f"ledger entry {found.event_id!r}")
+    run_id = payload.get("run_id")
+    row = rows.run(view.conversation_id, run_id) if isinstance(run_id, str) else None
+    delta = Delta(version=found.version, seq=found.seq, runs=() if row is None else (row.run,))
+    if payload.get("type") != "acquire":
+        return Applied(delta=delta)
+    applied = Applied(delta=delta, ownership=_ownership(payload))
+    if row is None:
+        return applied
+    answered = _with_messages(rows, view.conversation_id, applied, row.run.input_message_ids)
+    return answered if isinstance(answered, Applied) else applied
+
+
+def _ownership(payload: JsonObject) -> Ownership:
+    facts: dict[str, JsonValue] = {
+        "owner": payload.get("owner_id"),
+        "fencing_token": payload.get("fencing_token"),
+        "lane_epoch": payload.get("lane_epoch"),
+    }
+    return Ownership.model_validate(facts)
+
+
+def _merged(total: Changes | None, more: Changes) -> Changes:
+    """Join what several commands write; a row that they change several times is written once."""
+    if total is None:
+        return more
+    for run_id, (before, after) in more.runs.items():
+        total.runs[run_id] = (total.runs[run_id][0] if run_id in total.runs else before, after)
+    total.head = more.head
+    total.messages += more.messages
+    total.answers += more.answers
+    total.moved += more.moved
+    total.removed += more.removed
+    total.receipts += more.receipts
+    total.seeds += more.seeds
+    total.drafts += more.drafts
+    total.entries += more.entries
+    return total
+
+
+def _with_messages(rows: Rows, conversation_id: str, outcome: Outcome, message_ids: tuple[str, ...]) -> Outcome:
+    """Put messages that just got their place into an outcome's delta; those compacted meanwhile stay out."""
+    if not isinstance(outcome, Applied):
+        return outcome
+    bodies = rows.bodies(conversation_id, message_ids)
+    messages = tuple(
+        read_message(conversation_id, row)
+        for message_id in message_ids
+        if (row := bodies.get(message_id)) is not None and row.removed_at is None
+    )
+    return replace(outcome, delta=replace(outcome.delta, messages=messages))
+
+
+def read_message(conversation_id: str, row: MessageRow, /) -> Message:
+    """Parse a stored message, and refuse one that does not agree with its row.
+
+    Raises:
+        RecordCorruptError: It does not, or it is no message.
+    """
+    what = f"message {row.message_id!r} of conversation {conversation_id!r}"
+    message = decode(Message, row.body or b"", what=what)
+    agrees = (
+        message.id == row.message_id
+        and message.conversation_id == conversation_id
+        and message.role == row.role
+        and message.status == row.status
+        and message.run_id == row.run_id
+    )
+    if not agrees:
+        raise RecordCorruptError(f"{what} contradicts its row")
+    return message
+
+
+def _completed(rows: Rows, view: View, command: Command, decision: Decision) -> Outcome:
+    outcome = decision.outcome
+    if isinstance(outcome, Repeat):
+        if not isinstance(command, AcceptInput):
+            raise UsageError("only an input has a receipt", argument="command")
+        return _duplicate(rows, view, command, outcome.receipt)
+    return outcome
+
+
+def _duplicate(rows: Rows, view: View, command: AcceptInput, receipt: ReceiptRow) -> Duplicate:
+    conversation_id = view.conversation_id
+    what = f"the receipt of key {receipt.key!r} in conversation {conversation_id!r}"
+    admitted = view.run(receipt.run_id) or rows.run(conversation_id, receipt.run_id)
+    body = rows.bodies(conversation_id, [receipt.message_id]).get(receipt.message_id)
+    if admitted is None or body is None or body.body is None:
+        raise RecordCorruptError(f"{what} names a run or an input that is not there")
+    if digest(body.body) != receipt.sha256 or receipt.message_id not in admitted.run.input_message_ids:
+        raise RecordCorruptError(f"{what} disagrees with its run or its input")
+    first = read_message(conversation_id, body)
+    run = admitted.run
+    if run.absorbed_into_run_id is not None:
+        absorbing = rows.run(conversation_id, run.absorbed_into_run_id)
+        if absorbing is None or receipt.message_id not in absorbing.run.input_message_ids:
+            raise RecordCorruptError(f"{what} leads to a run that did not absorb it")
+        run = absorbing.run
+    assistant = None
+    if run.terminal_reason is not None:
+        answer = rows.bodies(conversation_id, [run.assistant_message_id]).get(run.assistant_message_id)
+        if answer is None:
+            raise RecordCorruptError(f"{what} leads to an ended run without an answer")
+        assistant = read_message(conversation_id, answer)
+    return Duplicate(
+        receipt=AdmissionReceipt(
+            conversation_id=conversation_id,
+            idempotency_key=receipt.key,
+            input=first,
+            input_sha256=receipt.sha256.hex(),
+            run_id=receipt.run_id,
+            assistant_message_id=admitted.run.assistant_message_id,
+        ),
+        run=run,
+        assistant=assistant,
+        version=view.head.version,
+        input_matches=same_content(first, command.input),
+    )
