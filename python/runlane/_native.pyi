@@ -226,3 +226,13 @@ def document_digest(document: bytes, form: int, max_depth: int, max_nodes: int, 
 
 def lossless_value(document: bytes, max_depth: int, max_nodes: int, max_bytes: int, /) -> JsonValue:
     """The value that a lossless text stands for."""
+
+# --- openai chat --------------------------------------------------------------------------------------------------
+
+def scan_chat_chunk(chunk: str, /) -> tuple[int, int, str] | None:
+    """Read a chunk of a chat completion if it has the common shape.
+
+    Returns:
+        What it adds: the kind (0 nothing, 1 text, 2 `reasoning`, 3 `reasoning_content`, 4 arguments of a call), the
+        index of the call (0 for the other kinds), and the text. None for any other chunk, and for what is no JSON.
+    """

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 import anyio
+from anyio import to_thread
 from anyio.lowlevel import RunVar
 from typing_extensions import override
 
@@ -206,10 +207,10 @@ class HttpClient:
             ModelIdleTimeoutError: No response began within `idle_timeout`.
             Exception: The signal's error.
         """
+        signal.raise_if_cancelled()
+        client = await self._running_client()
         import httpx2  # noqa: PLC0415 - loaded when a request is made
 
-        signal.raise_if_cancelled()
-        client = self._open_client()
         response: httpx2.Response | None = None
         failure: Exception | None = None
         with anyio.CancelScope() as scope, signal.bind(scope), anyio.move_on_after(idle_timeout):
@@ -238,25 +239,30 @@ class HttpClient:
             with anyio.CancelScope(shield=True):
                 await client.aclose()
 
-    def _open_client(self) -> httpx2.AsyncClient:
-        import httpx2  # noqa: PLC0415 - loaded when a request is made
-
+    async def _running_client(self) -> httpx2.AsyncClient:
         client = self._client.get(None)
         if client is None:
-            client = httpx2.AsyncClient(
-                timeout=httpx2.Timeout(
-                    connect=self._timeouts.connect, write=self._timeouts.write, pool=self._timeouts.pool, read=None
-                ),
-                # As many streams as there are conversations; only idle connections are limited.
-                limits=httpx2.Limits(
-                    max_connections=None, max_keepalive_connections=_KEEP_ALIVE, keepalive_expiry=_KEEP_ALIVE_FOR
-                ),
-                follow_redirects=False,
-                trust_env=self._use_proxies,
-                transport=self._transport,
-            )
+            # Loading httpx2 and the trusted certificates takes a tenth of a second: other lanes go on meanwhile.
+            made = await to_thread.run_sync(self._make_client)
+            client = self._client.get(None) or made
             self._client.set(client)
         return client
+
+    def _make_client(self) -> httpx2.AsyncClient:
+        import httpx2  # noqa: PLC0415 - loaded when a request is made
+
+        return httpx2.AsyncClient(
+            timeout=httpx2.Timeout(
+                connect=self._timeouts.connect, write=self._timeouts.write, pool=self._timeouts.pool, read=None
+            ),
+            # As many streams as there are conversations; only idle connections are limited.
+            limits=httpx2.Limits(
+                max_connections=None, max_keepalive_connections=_KEEP_ALIVE, keepalive_expiry=_KEEP_ALIVE_FOR
+            ),
+            follow_redirects=False,
+            trust_env=self._use_proxies,
+            transport=self._transport,
+        )
 
 
 def check_url(url: str, /, *, argument: str) -> str:

@@ -61,31 +61,31 @@ def parse_json(text: str, /) -> tuple[JsonValue, bool]:
 
 
 class SurrogateMender:
-    """Mends text that arrives in pieces: a pair split over two pieces is joined, a lone half becomes U+FFFD."""
+    """Mends text that arrives in pieces: a pair split over two pieces is joined, a lone half becomes U+FFFD.
 
-    __slots__ = ("_held", "repaired")
+    Attributes:
+        holds: Half a character that waits for its other half, or nothing.
+        repaired: Whether a lone half was replaced.
+    """
+
+    __slots__ = ("holds", "repaired")
 
     def __init__(self) -> None:
         """Start with nothing held back."""
-        self._held = ""
+        self.holds = ""
         self.repaired = False
-
-    @property
-    def holds(self) -> bool:
-        """Whether half a character waits for its other half."""
-        return bool(self._held)
 
     def add(self, piece: str, /) -> str:
         """Return what can be said of all pieces so far and was not said before."""
-        text = self._held + piece
-        self._held = ""
+        text = self.holds + piece
+        self.holds = ""
         if text and "\ud800" <= text[-1] <= "\udbff":
-            text, self._held = text[:-1], text[-1]
+            text, self.holds = text[:-1], text[-1]
         return self._mended(text)
 
     def flush(self) -> str:
         """Return the replacement of a half that stayed alone, or nothing."""
-        text, self._held = self._held, ""
+        text, self.holds = self.holds, ""
         return self._mended(text)
 
     def _mended(self, text: str) -> str:

@@ -7,4 +7,5 @@
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 pub mod canon;
+pub mod openai_chat;
 pub mod sse;

@@ -2,6 +2,7 @@
 
 mod canon;
 mod error;
+mod openai_chat;
 mod sse;
 
 use pyo3::prelude::*;
@@ -15,6 +16,8 @@ mod _native {
     };
     #[pymodule_export]
     use crate::error::{NativeError, adopt_errors};
+    #[pymodule_export]
+    use crate::openai_chat::scan_chat_chunk;
     #[pymodule_export]
     use crate::sse::{IncompleteSseEvent, SseDecoder, SseEvent, encode_sse};
 }

@@ -87,6 +87,20 @@ class CallTracker:
         if new or delta.name or delta.id or delta.arguments or delta.provider_options:
             parts.append(delta)
 
+    def add(self, index: int, arguments: str, parts: list[ModelPart]) -> bool:
+        """Take more arguments of a call that began.
+
+        Returns:
+            False if it did not begin, or half a character of it is held back: then the fragment has to be read in full.
+        """
+        call = self._by_provider_index.get(index)
+        if call is None or call.mender.holds:
+            return False
+        self._last = call
+        if arguments:
+            parts.append(FunctionCallDelta(call.index, arguments=arguments))
+        return True
+
     def read_legacy(self, function: JsonValue, parts: list[ModelPart]) -> None:
         """Read `function_call`, from before calls could be parallel: there is one, and it has no id."""
         self.read({"index": 0, "function": function}, parts)

@@ -35,6 +35,7 @@ from runlane.models._stream import (
 from runlane.models._usage import merge_usage
 from runlane.models.openai_chat._facts import PROVIDER_ID, find_error, find_usage, read_error, read_usage
 from runlane.models.openai_chat._output import OutputReader
+from runlane.models.openai_chat._scan import scan_chat_chunk
 from runlane.records import JsonObject
 
 __all__ = ["OpenAIChatDecoder"]
@@ -121,6 +122,11 @@ class OpenAIChatDecoder:
         if self.ended:
             return parts
         self._events += 1
+        if self._identified and event == "message":
+            # Most chunks of a stream only bring the next text: those need not be built as objects.
+            said = scan_chat_chunk(data)
+            if said is not None and self._output.add(said, parts):
+                return parts
         try:
             self._read(data, event, parts)
         except ModelError as error:

@@ -21,6 +21,7 @@ from runlane.models._stream import (
 )
 from runlane.models.openai_chat._calls import CallTracker
 from runlane.models.openai_chat._facts import PROVIDER_ID
+from runlane.models.openai_chat._scan import ARGUMENTS, NOTHING, REASONING, TEXT, Scanned
 from runlane.records import JsonObject
 
 __all__ = ["OutputReader"]
@@ -51,14 +52,31 @@ class OutputReader:
         self._sources: set[str] = set()
 
     @property
-    def plain(self) -> bool:
-        """Whether nothing is held back and no reasoning is open: the next text can be passed on as it is."""
-        return not (self._reasoning or self._text.holds)
-
-    @property
     def repaired(self) -> bool:
         """Whether a lone surrogate was replaced."""
         return self._text.repaired or self._thought.repaired or self.calls.repaired
+
+    def add(self, said: Scanned, parts: list[ModelPart]) -> bool:
+        """Take what the fast scan found in a chunk.
+
+        Returns:
+            False if the chunk has to be read in full after all.
+        """
+        kind, index, text = said
+        if kind == TEXT:
+            if self._reasoning or self._text.holds:
+                self._add_text(text, parts)
+            else:
+                parts.append(TextDelta(text))
+        elif kind == ARGUMENTS:
+            return not self._reasoning and self.calls.add(index, text, parts)
+        elif kind != NOTHING:
+            self._field = "reasoning" if kind == REASONING else "reasoning_content"
+            if self._reasoning and not self._thought.holds:
+                parts.append(ReasoningDelta(text))
+            else:
+                self._add_reasoning(text, parts)
+        return True
 
     def read(self, delta: JsonObject, parts: list[ModelPart]) -> None:
         """Read one delta (or the message of a response that did not stream).

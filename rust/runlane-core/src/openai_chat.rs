@@ -1,0 +1,223 @@
+//! The common chunk of an `OpenAI` chat completion, read without building it.
+//!
+//! Nearly every chunk of a stream says one thing: a little more text, a little more reasoning, a little more of a
+//! call's arguments, or nothing. [`scan`] recognises exactly those and reads the one text in them. Whatever else a
+//! chunk carries (a finish reason, usage, an error, an id that matters, a shape of some dialect) makes it answer
+//! `None`, and the general decoder reads the chunk; so this module decides nothing, and may answer `None` at any time.
+//!
+//! Invariant: a chunk that is answered is a whole JSON text, and the general decoder would give the same.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+/// What a common chunk adds to the answer.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Delta<'a> {
+    /// Nothing.
+    Nothing,
+    /// Visible text, not empty.
+    Text(Cow<'a, str>),
+    /// Reasoning in the field `reasoning`, not empty.
+    Reasoning(Cow<'a, str>),
+    /// Reasoning in the field `reasoning_content`, not empty.
+    ReasoningContent(Cow<'a, str>),
+    /// More of the arguments of the call with this index.
+    Arguments(u32, Cow<'a, str>),
+}
+
+/// Reads a chunk of the common shape; `None` for any other, and for what is no JSON.
+pub fn scan(chunk: &str) -> Option<Delta<'_>> {
+    let chunk: Chunk<'_> = serde_json::from_str(chunk).ok()?;
+    let [choice] = chunk.choices;
+    if !matches!(choice.index, None | Some(0)) || chunk.object.is_some_and(|kind| kind.0 == "error")
+    {
+        return None;
+    }
+    choice.delta.read()
+}
+
+/// A text, borrowed from the chunk where it has no escapes.
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// A list without elements.
+type Empty = [IgnoredAny; 0];
+
+#[derive(Deserialize)]
+struct Chunk<'a> {
+    #[serde(borrow)]
+    choices: [Choice<'a>; 1],
+    #[serde(borrow, default)]
+    object: Option<Text<'a>>,
+    #[serde(default, rename = "error")]
+    _error: (),
+    #[serde(default, rename = "usage")]
+    _usage: (),
+    #[serde(default, rename = "x_groq")]
+    _x_groq: (),
+    #[serde(default, rename = "citations")]
+    _citations: (),
+}
+
+#[derive(Deserialize)]
+struct Choice<'a> {
+    index: Option<u64>,
+    #[serde(borrow)]
+    delta: Fields<'a>,
+    #[serde(default, rename = "finish_reason")]
+    _finish_reason: (),
+    #[serde(default, rename = "error")]
+    _error: (),
+    #[serde(default, rename = "usage")]
+    _usage: (),
+}
+
+#[derive(Deserialize)]
+struct Fields<'a> {
+    #[serde(borrow, default)]
+    content: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    reasoning_content: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    reasoning: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    refusal: Option<Text<'a>>,
+    #[serde(borrow, default)]
+    tool_calls: Option<Vec<Call<'a>>>,
+    #[serde(default, rename = "reasoning_details")]
+    _reasoning_details: Option<Empty>,
+    #[serde(default, rename = "annotations")]
+    _annotations: Option<Empty>,
+    #[serde(default, rename = "images")]
+    _images: Option<Empty>,
+    #[serde(default, rename = "function_call")]
+    _function_call: (),
+}
+
+/// A fragment of a call that only continues it; one that names it, or carries more, is not common.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Call<'a> {
+    index: u32,
+    #[serde(borrow)]
+    function: Function<'a>,
+    #[serde(default, rename = "id")]
+    _id: (),
+    #[serde(default, rename = "type")]
+    _type: IgnoredAny,
+}
+
+#[derive(Deserialize)]
+struct Function<'a> {
+    #[serde(borrow)]
+    arguments: Text<'a>,
+    #[serde(default, rename = "name")]
+    _name: (),
+}
+
+impl<'a> Fields<'a> {
+    /// The one thing said, if it is one.
+    fn read(self) -> Option<Delta<'a>> {
+        let refusal = filled(self.refusal);
+        let calls = self.tool_calls.unwrap_or_default();
+        if refusal.is_some() || calls.len() > 1 {
+            return None;
+        }
+        let call = calls.into_iter().next();
+        let said = (
+            filled(self.content),
+            filled(self.reasoning_content),
+            filled(self.reasoning),
+            call,
+        );
+        match said {
+            (None, None, None, None) => Some(Delta::Nothing),
+            (Some(text), None, None, None) => Some(Delta::Text(text)),
+            (None, Some(text), None, None) => Some(Delta::ReasoningContent(text)),
+            (None, None, Some(text), None) => Some(Delta::Reasoning(text)),
+            (None, None, None, Some(call)) => {
+                Some(Delta::Arguments(call.index, call.function.arguments.0))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A text that is there and not empty.
+fn filled(text: Option<Text<'_>>) -> Option<Cow<'_, str>> {
+    text.map(|text| text.0).filter(|text| !text.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chunk(delta: &str) -> String {
+        format!(
+            r#"{{"id":"c","object":"chat.completion.chunk","choices":[{{"index":0,"delta":{delta},"finish_reason":null}}],"usage":null}}"#
+        )
+    }
+
+    #[test]
+    fn the_common_chunks_are_read() {
+        let cases = [
+            ("{}", Delta::Nothing),
+            (r#"{"role":"assistant","content":""}"#, Delta::Nothing),
+            (r#"{"content":"Hi"}"#, Delta::Text("Hi".into())),
+            (
+                r#"{"content":"a\n\ud83d\ude00"}"#,
+                Delta::Text("a\n😀".into()),
+            ),
+            (
+                r#"{"content":null,"reasoning_content":"so"}"#,
+                Delta::ReasoningContent("so".into()),
+            ),
+            (
+                r#"{"reasoning":"so","channel":"analysis"}"#,
+                Delta::Reasoning("so".into()),
+            ),
+            (
+                r#"{"tool_calls":[{"index":2,"function":{"arguments":"{\""}}]}"#,
+                Delta::Arguments(2, "{\"".into()),
+            ),
+        ];
+        for (delta, expected) in cases {
+            assert_eq!(scan(&chunk(delta)), Some(expected), "{delta}");
+        }
+    }
+
+    #[test]
+    fn whatever_carries_more_is_left_to_the_general_decoder() {
+        let deltas = [
+            r#"{"content":"a","reasoning":"b"}"#,
+            r#"{"content":["a"]}"#,
+            r#"{"content":"\ud83d"}"#,
+            r#"{"content":"a","content":"b"}"#,
+            r#"{"refusal":"no"}"#,
+            r#"{"reasoning_details":[{}]}"#,
+            r#"{"tool_calls":[{"index":0,"id":"c","function":{"arguments":""}}]}"#,
+            r#"{"tool_calls":[{"index":0,"extra_content":{},"function":{"arguments":""}}]}"#,
+            r#"{"function_call":{"arguments":""}}"#,
+        ];
+        for delta in deltas {
+            assert_eq!(scan(&chunk(delta)), None, "{delta}");
+        }
+        let chunks = [
+            "",
+            "[DONE]",
+            "{",
+            r#"{"choices":[]}"#,
+            r#"{"choices":[{"index":1,"delta":{}}]}"#,
+            r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#,
+            r#"{"choices":[{"delta":{}}],"usage":{}}"#,
+            r#"{"choices":[{"delta":{}}],"error":"no"}"#,
+            r#"{"choices":[{"delta":{}}],"object":"error"}"#,
+            r#"{"choices":[{"delta":{}}]} {"#,
+        ];
+        for chunk in chunks {
+            assert_eq!(scan(chunk), None, "{chunk}");
+        }
+    }
+}
