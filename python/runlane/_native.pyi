@@ -19,6 +19,7 @@ __all__ = [
     "document_text",
     "encode_sse",
     "lossless_value",
+    "scan_chat_chunk",
 ]
 
 class NativeError(Exception):

@@ -6,7 +6,6 @@ used from one loop after another; `aclose` closes those of the running loop.
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -302,6 +301,8 @@ def transport_failure(error: Exception, /, *, provider: str, url: str) -> Provid
         provider: The wire protocol's key.
         url: What was asked for.
     """
+    import ssl  # noqa: PLC0415 - loaded by httpx2 anyway
+
     import httpx2  # noqa: PLC0415 - loaded when a request is made
 
     where = public_url(url)
@@ -310,8 +311,10 @@ def transport_failure(error: Exception, /, *, provider: str, url: str) -> Provid
     if isinstance(error, httpx2.TimeoutException):
         reason, said = "timeout", f"{provider} did not answer at {where} in time ({type(error).__name__})"
     elif isinstance(origin, ssl.SSLError):
-        retryable = not isinstance(origin, ssl.SSLCertVerificationError)
-        said = f"no secure connection to {provider} at {where}: {_ssl_words(origin)}"
+        untrusted = isinstance(origin, ssl.SSLCertVerificationError)
+        retryable = not untrusted
+        words = "its certificate is not trusted" if untrusted else origin.reason or type(origin).__name__
+        said = f"no secure connection to {provider} at {where}: {words}"
     elif isinstance(origin, gaierror):
         said = f"{provider}: the host of {where} cannot be resolved; check base_url and the network"
     elif isinstance(origin, ConnectionRefusedError):
@@ -342,9 +345,3 @@ def _origin(error: BaseException) -> OSError | None:
             pending.extend(link.exceptions)
         link = link.__cause__ or link.__context__
     return found
-
-
-def _ssl_words(error: ssl.SSLError) -> str:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"certificate not accepted ({error.verify_message})"
-    return error.reason or type(error).__name__

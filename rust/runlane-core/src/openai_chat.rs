@@ -8,9 +8,12 @@
 //! Invariant: a chunk that is answered is a whole JSON text, and the general decoder would give the same.
 
 use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
 
 use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
 /// What a common chunk adds to the answer.
 #[derive(Debug, PartialEq, Eq)]
@@ -29,18 +32,41 @@ pub enum Delta<'a> {
 
 /// Reads a chunk of the common shape; `None` for any other, and for what is no JSON.
 pub fn scan(chunk: &str) -> Option<Delta<'_>> {
-    let chunk: Chunk<'_> = serde_json::from_str(chunk).ok()?;
-    let [choice] = chunk.choices;
+    let Object(chunk): Object<Chunk<'_>> = serde_json::from_str(chunk).ok()?;
+    let [Object(choice)] = chunk.choices;
     if !matches!(choice.index, None | Some(0)) || chunk.object.is_some_and(|kind| kind.0 == "error")
     {
         return None;
     }
-    choice.delta.read()
+    choice.delta.0.read()
 }
 
 /// A text, borrowed from the chunk where it has no escapes.
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// A JSON object. A derived `Deserialize` would also take a list with the fields in order.
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ObjectVisitor(PhantomData))
+    }
+}
+
+struct ObjectVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+    type Value = Object<T>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<Self::Value, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(fields)).map(Object)
+    }
+}
 
 /// A list without elements.
 type Empty = [IgnoredAny; 0];
@@ -48,7 +74,7 @@ type Empty = [IgnoredAny; 0];
 #[derive(Deserialize)]
 struct Chunk<'a> {
     #[serde(borrow)]
-    choices: [Choice<'a>; 1],
+    choices: [Object<Choice<'a>>; 1],
     #[serde(borrow, default)]
     object: Option<Text<'a>>,
     #[serde(default, rename = "error")]
@@ -65,7 +91,7 @@ struct Chunk<'a> {
 struct Choice<'a> {
     index: Option<u64>,
     #[serde(borrow)]
-    delta: Fields<'a>,
+    delta: Object<Fields<'a>>,
     #[serde(default, rename = "finish_reason")]
     _finish_reason: (),
     #[serde(default, rename = "error")]
@@ -85,7 +111,7 @@ struct Fields<'a> {
     #[serde(borrow, default)]
     refusal: Option<Text<'a>>,
     #[serde(borrow, default)]
-    tool_calls: Option<Vec<Call<'a>>>,
+    tool_calls: Option<Vec<Object<Call<'a>>>>,
     #[serde(default, rename = "reasoning_details")]
     _reasoning_details: Option<Empty>,
     #[serde(default, rename = "annotations")]
@@ -102,7 +128,7 @@ struct Fields<'a> {
 struct Call<'a> {
     index: u32,
     #[serde(borrow)]
-    function: Function<'a>,
+    function: Object<Function<'a>>,
     #[serde(default, rename = "id")]
     _id: (),
     #[serde(default, rename = "type")]
@@ -137,8 +163,8 @@ impl<'a> Fields<'a> {
             (Some(text), None, None, None) => Some(Delta::Text(text)),
             (None, Some(text), None, None) => Some(Delta::ReasoningContent(text)),
             (None, None, Some(text), None) => Some(Delta::Reasoning(text)),
-            (None, None, None, Some(call)) => {
-                Some(Delta::Arguments(call.index, call.function.arguments.0))
+            (None, None, None, Some(Object(call))) => {
+                Some(Delta::Arguments(call.index, call.function.0.arguments.0))
             }
             _ => None,
         }
@@ -200,6 +226,8 @@ mod tests {
             r#"{"tool_calls":[{"index":0,"id":"c","function":{"arguments":""}}]}"#,
             r#"{"tool_calls":[{"index":0,"extra_content":{},"function":{"arguments":""}}]}"#,
             r#"{"function_call":{"arguments":""}}"#,
+            "[]",
+            r#"{"tool_calls":[[0,["a"]]]}"#,
         ];
         for delta in deltas {
             assert_eq!(scan(&chunk(delta)), None, "{delta}");
