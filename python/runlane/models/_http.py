@@ -86,7 +86,7 @@ class HttpReply:
     def __init__(self, response: httpx2.Response, timeouts: HttpTimeouts) -> None:
         self.status: int = response.status_code
         self.headers: dict[str, str] = {name.lower(): value for name, value in response.headers.items()}
-        self._response = response
+        self._body = _Body(response)
         self._timeouts = timeouts
 
     @property
@@ -99,7 +99,7 @@ class HttpReply:
 
         Its iteration raises `ProviderStreamCutError` when the connection breaks within the body.
         """
-        return _Body(self._response)
+        return self._body
 
     async def read_document(self, signal: CancelToken, *, idle_timeout: float | None, max_bytes: int) -> bytes:
         """Read a whole body.
@@ -111,7 +111,7 @@ class HttpReply:
             Exception: The signal's error.
         """
         body = bytearray()
-        async with abortable_stream(self.chunks(), signal) as chunks:
+        async with abortable_stream(self._body, signal) as chunks:
             while True:
                 with anyio.move_on_after(idle_timeout) as silence:
                     chunk = await anext(chunks, None)
@@ -128,7 +128,7 @@ class HttpReply:
         body = bytearray()
         with anyio.move_on_after(self._timeouts.error_body) as scope, signal.bind(scope):
             try:
-                async for chunk in self.chunks():
+                async for chunk in self._body:
                     body += chunk
                     if len(body) >= _ERROR_BODY_BYTES:
                         break
@@ -139,7 +139,7 @@ class HttpReply:
     async def aclose(self) -> None:
         """Give the connection back if the body was read to its end, else close it; within one second."""
         with anyio.move_on_after(_CLOSE_WITHIN, shield=True):
-            await self._response.aclose()
+            await self._body.aclose()
 
 
 class _Body(AsyncIterator[bytes]):
@@ -181,6 +181,7 @@ class HttpClient:
         provider: The wire protocol's key, for errors.
         timeouts: How long each stage may take.
         use_proxies: Whether to follow the proxy variables of the environment.
+        secure: Whether any request goes to `https`; without it the trusted certificates are not loaded.
         transport: Replaces the network, for tests.
     """
 
@@ -190,11 +191,13 @@ class HttpClient:
         provider: str,
         timeouts: HttpTimeouts | None = None,
         use_proxies: bool = True,
+        secure: bool = True,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         self.provider = provider
         self._timeouts = timeouts or HttpTimeouts()
         self._use_proxies = use_proxies
+        self._secure = secure
         self._transport = transport
         self._client: RunVar[httpx2.AsyncClient | None] = RunVar("runlane.models.http_client")
 
@@ -258,6 +261,7 @@ class HttpClient:
             limits=httpx2.Limits(
                 max_connections=None, max_keepalive_connections=_KEEP_ALIVE, keepalive_expiry=_KEEP_ALIVE_FOR
             ),
+            verify=self._secure,
             follow_redirects=False,
             trust_env=self._use_proxies,
             transport=self._transport,

@@ -98,7 +98,13 @@ class OpenAIChat(ChatProvider):
         self._dialect = dialect or _dialect_of(host)
         self._currency = currency or ("USD" if host == "openrouter.ai" else None)
         self._ids = ids or RandomIds()
-        self._client = HttpClient(provider=PROVIDER_ID, timeouts=timeouts, use_proxies=not local, transport=transport)
+        self._client = HttpClient(
+            provider=PROVIDER_ID,
+            timeouts=timeouts,
+            use_proxies=not local,
+            secure=self._url.startswith("https:"),
+            transport=transport,
+        )
 
     @override
     def __repr__(self) -> str:
