@@ -14,12 +14,17 @@ __all__ = [
     "SseDecoder",
     "SseEvent",
     "adopt_errors",
-    "canonical_digest",
-    "canonical_text",
-    "document_digest",
-    "document_text",
+    "canonical_document_hash",
+    "canonical_hash",
+    "canonical_json",
+    "canonical_record_document_hash",
+    "canonical_record_hash",
+    "canonical_record_json",
+    "canonicalize",
+    "canonicalize_record",
+    "decode_lossless",
+    "encode_lossless",
     "encode_sse",
-    "lossless_value",
     "scan_chat_chunk",
 ]
 
@@ -213,25 +218,189 @@ def encode_sse(
         b'event: delta\ndata: two\ndata: lines\n\n'
     """
 
-# --- runlane.canonical: the form is 0 (interchange), 1 (record) or 2 (lossless) --------------------------------------
-#
-# Each raises NativeError("canonical.refused", problem, path), OverflowError for a limit that is negative or too large,
-# TypeError for an argument of another type.
+# --- canonical ---
 
-def canonical_text(value: object, form: int, max_depth: int, max_nodes: int, max_bytes: int, /) -> bytes:
-    """The canonical text of a value."""
+def canonical_document_hash(
+    document: bytes,
+    /,
+    *,
+    max_depth: int = 128,
+    max_nodes: int = 1_000_000,
+    max_bytes: int = 67_108_864,
+) -> str:
+    """Hash a JSON document: the SHA-256 of its interchange form, as lower-case hexadecimal digits.
 
-def canonical_digest(value: object, form: int, max_depth: int, max_nodes: int, max_bytes: int, /) -> str:
-    """The SHA-256 of the canonical text of a value, without the text."""
+    Raises:
+        CanonicalJsonError: The document is not JSON, has no such form, or is beyond a limit.
+        InvalidValueError: A limit is negative or too large.
+        UsageError: The document is not `bytes`.
+    """
 
-def document_text(document: bytes, form: int, max_depth: int, max_nodes: int, max_bytes: int, /) -> bytes:
-    """The canonical text of a document."""
+def canonical_hash(
+    value: object,
+    /,
+    *,
+    max_depth: int = 128,
+    max_nodes: int = 1_000_000,
+    max_bytes: int = 67_108_864,
+) -> str:
+    """Hash a value: the SHA-256 of its interchange form, as 64 lower-case hexadecimal digits.
 
-def document_digest(document: bytes, form: int, max_depth: int, max_nodes: int, max_bytes: int, /) -> str:
-    """The SHA-256 of the canonical text of a document, without the text."""
+    The text is hashed as it is written, so a large value costs no memory.
 
-def lossless_value(document: bytes, max_depth: int, max_nodes: int, max_bytes: int, /) -> JsonValue:
-    """The value that a lossless text stands for."""
+    Raises:
+        CanonicalJsonError: The value has no such form, or is beyond a limit.
+        InvalidValueError: A limit is negative or too large.
+    """
+
+def canonical_json(
+    value: object,
+    /,
+    *,
+    max_depth: int = 128,
+    max_nodes: int = 1_000_000,
+    max_bytes: int = 67_108_864,
+) -> bytes:
+    """Write a value in the interchange form, as UTF-8.
+
+    Example:
+        >>> canonical_json({"b": 1.0, "a": (True, None)})
+        b'{"a":[true,null],"b":1}'
+
+    Raises:
+        CanonicalJsonError: The value has no such form, or is beyond a limit.
+        InvalidValueError: A limit is negative or too large.
+    """
+
+def canonical_record_document_hash(
+    document: bytes,
+    /,
+    *,
+    max_depth: int = 512,
+    max_nodes: int = ...,
+    max_bytes: int = ...,
+) -> str:
+    """Hash a JSON document: the SHA-256 of its record form, as lower-case hexadecimal digits.
+
+    Raises:
+        CanonicalJsonError: The document is not JSON, has no such form, or is beyond a limit.
+        InvalidValueError: A limit is negative or too large.
+        UsageError: The document is not `bytes`.
+    """
+
+def canonical_record_hash(
+    value: object,
+    /,
+    *,
+    max_depth: int = 512,
+    max_nodes: int = ...,
+    max_bytes: int = ...,
+) -> str:
+    """Hash a value: the SHA-256 of its record form, as 64 lower-case hexadecimal digits.
+
+    Raises:
+        CanonicalJsonError: The value has no such form, or is beyond a limit.
+        InvalidValueError: A limit is negative or too large.
+    """
+
+def canonical_record_json(
+    value: object,
+    /,
+    *,
+    max_depth: int = 512,
+    max_nodes: int = ...,
+    max_bytes: int = ...,
+) -> bytes:
+    """Write a value in the record form, as UTF-8: like `canonical_json`, with exact integers of any size.
+
+    Example:
+        >>> canonical_record_json({"id": 2512292042121000001})
+        b'{"id":2512292042121000001}'
+
+    Raises:
+        CanonicalJsonError: The value has no such form, or is beyond a limit.
+        InvalidValueError: A limit is negative or too large.
+    """
+
+def canonicalize(
+    document: bytes,
+    /,
+    *,
+    max_depth: int = 128,
+    max_nodes: int = 1_000_000,
+    max_bytes: int = 67_108_864,
+) -> bytes:
+    """Rewrite a JSON document in the interchange form.
+
+    An integer literal beyond ±(2**53 - 1) is refused, unless its digits are exactly what the double it stands for
+    prints: then nothing is lost, and the form of a document is a fixed point, also where a large `float` was written.
+
+    Args:
+        document: JSON text in UTF-8, without a byte-order mark.
+        max_depth: The greatest depth of a value.
+        max_nodes: The greatest number of values.
+        max_bytes: The greatest length of the document, and of the result.
+
+    Raises:
+        CanonicalJsonError: The document is not JSON, has no such form, or is beyond a limit.
+        InvalidValueError: A limit is negative or too large.
+        UsageError: The document is not `bytes`.
+    """
+
+def canonicalize_record(
+    document: bytes,
+    /,
+    *,
+    max_depth: int = 512,
+    max_nodes: int = ...,
+    max_bytes: int = ...,
+) -> bytes:
+    """Rewrite a JSON document in the record form: integer literals keep their digits.
+
+    Raises:
+        CanonicalJsonError: The document is not JSON, has no such form, or is beyond a limit.
+        InvalidValueError: A limit is negative or too large.
+        UsageError: The document is not `bytes`.
+    """
+
+def decode_lossless(
+    document: bytes,
+    /,
+    *,
+    max_depth: int = 100,
+    max_nodes: int = 1_000_000,
+    max_bytes: int = 67_108_864,
+) -> JsonValue:
+    """Read what `encode_lossless` wrote: a value of its own at each call, shared with nobody.
+
+    Any JSON text is read, under the same rules: an integer literal is an `int`, one with a point or an exponent a
+    `float`; -0, duplicate keys and what overflows are refused.
+
+    Raises:
+        CanonicalJsonError: The document is not JSON, has no lossless value, or is beyond a limit.
+        InvalidValueError: A limit is negative or too large.
+        UsageError: The document is not `bytes`.
+    """
+
+def encode_lossless(
+    value: object,
+    /,
+    *,
+    max_depth: int = 100,
+    max_nodes: int = 1_000_000,
+    max_bytes: int = 67_108_864,
+) -> bytes:
+    """Write a value so that `decode_lossless` gives back the same, or refuse it.
+
+    For what a durable step, effect or delivery returns: a replay must not see another value than the first caller.
+    Taken are None, `bool`, `int` of any size, finite `float` but -0.0, `str` without lone surrogates, `list`, and
+    `dict` with `str` keys: exactly these types, because a subclass, a tuple or an enum would come back as another.
+    The text is compact JSON and not canonical: keys keep their order, and `1.0` keeps its point.
+
+    Raises:
+        CanonicalJsonError: The value would not come back the same, or is beyond a limit.
+        InvalidValueError: A limit is negative or too large.
+    """
 
 # --- openai chat --------------------------------------------------------------------------------------------------
 

@@ -23,15 +23,20 @@ values (containers count, keys do not), ``max_bytes`` the greatest length of the
 is reached twice is written, and counted, twice.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Final, NoReturn
-
-from runlane import _native
+from runlane._native import (
+    adopt_errors,
+    canonical_document_hash,
+    canonical_hash,
+    canonical_json,
+    canonical_record_document_hash,
+    canonical_record_hash,
+    canonical_record_json,
+    canonicalize,
+    canonicalize_record,
+    decode_lossless,
+    encode_lossless,
+)
 from runlane.errors import CanonicalJsonError, InvalidValueError, UsageError
-
-if TYPE_CHECKING:
-    from pydantic import JsonValue
 
 __all__ = [
     "canonical_document_hash",
@@ -48,256 +53,8 @@ __all__ = [
     "retrieval_query_key",
 ]
 
-# The numbers of the forms, as the native half knows them.
-_INTERCHANGE: Final = 0
-_RECORD: Final = 1
-_LOSSLESS: Final = 2
-
-_DEPTH: Final = 128
-_NODES: Final = 1_000_000
-_BYTES: Final = 64 * 1024 * 1024
-
-_RECORD_DEPTH: Final = 512
-_RECORD_NODES: Final = 2**31 - 1
-_RECORD_BYTES: Final = 2**31 - 1
-
-# Durable steps nest less deep than this; the precedent is their codec in the systems that replay them.
-_LOSSLESS_DEPTH: Final = 100
-
-# What the native half raises: a refusal, or an argument it cannot take.
-_FAULTS: Final = (_native.NativeError, TypeError, OverflowError)
-
-
-def canonical_json(
-    value: object,
-    /,
-    *,
-    max_depth: int = _DEPTH,
-    max_nodes: int = _NODES,
-    max_bytes: int = _BYTES,
-) -> bytes:
-    """Write a value in the interchange form, as UTF-8.
-
-    Example:
-        >>> canonical_json({"b": 1.0, "a": (True, None)})
-        b'{"a":[true,null],"b":1}'
-
-    Raises:
-        CanonicalJsonError: The value has no such form, or is beyond a limit.
-        InvalidValueError: A limit is negative or too large.
-    """
-    try:
-        return _native.canonical_text(value, _INTERCHANGE, max_depth, max_nodes, max_bytes)
-    except _FAULTS as fault:
-        _refuse(fault)
-
-
-def canonical_record_json(
-    value: object,
-    /,
-    *,
-    max_depth: int = _RECORD_DEPTH,
-    max_nodes: int = _RECORD_NODES,
-    max_bytes: int = _RECORD_BYTES,
-) -> bytes:
-    """Write a value in the record form, as UTF-8: like `canonical_json`, with exact integers of any size.
-
-    Example:
-        >>> canonical_record_json({"id": 2512292042121000001})
-        b'{"id":2512292042121000001}'
-
-    Raises:
-        CanonicalJsonError: The value has no such form, or is beyond a limit.
-        InvalidValueError: A limit is negative or too large.
-    """
-    try:
-        return _native.canonical_text(value, _RECORD, max_depth, max_nodes, max_bytes)
-    except _FAULTS as fault:
-        _refuse(fault)
-
-
-def canonical_hash(
-    value: object,
-    /,
-    *,
-    max_depth: int = _DEPTH,
-    max_nodes: int = _NODES,
-    max_bytes: int = _BYTES,
-) -> str:
-    """Hash a value: the SHA-256 of its interchange form, as 64 lower-case hexadecimal digits.
-
-    The text is hashed as it is written, so a large value costs no memory.
-
-    Raises:
-        CanonicalJsonError: The value has no such form, or is beyond a limit.
-        InvalidValueError: A limit is negative or too large.
-    """
-    try:
-        return _native.canonical_digest(value, _INTERCHANGE, max_depth, max_nodes, max_bytes)
-    except _FAULTS as fault:
-        _refuse(fault)
-
-
-def canonical_record_hash(
-    value: object,
-    /,
-    *,
-    max_depth: int = _RECORD_DEPTH,
-    max_nodes: int = _RECORD_NODES,
-    max_bytes: int = _RECORD_BYTES,
-) -> str:
-    """Hash a value: the SHA-256 of its record form, as 64 lower-case hexadecimal digits.
-
-    Raises:
-        CanonicalJsonError: The value has no such form, or is beyond a limit.
-        InvalidValueError: A limit is negative or too large.
-    """
-    try:
-        return _native.canonical_digest(value, _RECORD, max_depth, max_nodes, max_bytes)
-    except _FAULTS as fault:
-        _refuse(fault)
-
-
-def canonicalize(
-    document: bytes,
-    /,
-    *,
-    max_depth: int = _DEPTH,
-    max_nodes: int = _NODES,
-    max_bytes: int = _BYTES,
-) -> bytes:
-    """Rewrite a JSON document in the interchange form.
-
-    An integer literal beyond ±(2**53 - 1) is refused, unless its digits are exactly what the double it stands for
-    prints: then nothing is lost, and the form of a document is a fixed point, also where a large `float` was written.
-
-    Args:
-        document: JSON text in UTF-8, without a byte-order mark.
-        max_depth: The greatest depth of a value.
-        max_nodes: The greatest number of values.
-        max_bytes: The greatest length of the document, and of the result.
-
-    Raises:
-        CanonicalJsonError: The document is not JSON, has no such form, or is beyond a limit.
-        InvalidValueError: A limit is negative or too large.
-        UsageError: The document is not `bytes`.
-    """
-    try:
-        return _native.document_text(document, _INTERCHANGE, max_depth, max_nodes, max_bytes)
-    except _FAULTS as fault:
-        _refuse(fault)
-
-
-def canonicalize_record(
-    document: bytes,
-    /,
-    *,
-    max_depth: int = _RECORD_DEPTH,
-    max_nodes: int = _RECORD_NODES,
-    max_bytes: int = _RECORD_BYTES,
-) -> bytes:
-    """Rewrite a JSON document in the record form: integer literals keep their digits.
-
-    Raises:
-        CanonicalJsonError: The document is not JSON, has no such form, or is beyond a limit.
-        InvalidValueError: A limit is negative or too large.
-        UsageError: The document is not `bytes`.
-    """
-    try:
-        return _native.document_text(document, _RECORD, max_depth, max_nodes, max_bytes)
-    except _FAULTS as fault:
-        _refuse(fault)
-
-
-def canonical_document_hash(
-    document: bytes,
-    /,
-    *,
-    max_depth: int = _DEPTH,
-    max_nodes: int = _NODES,
-    max_bytes: int = _BYTES,
-) -> str:
-    """Hash a JSON document: the SHA-256 of its interchange form, as lower-case hexadecimal digits.
-
-    Raises:
-        CanonicalJsonError: The document is not JSON, has no such form, or is beyond a limit.
-        InvalidValueError: A limit is negative or too large.
-        UsageError: The document is not `bytes`.
-    """
-    try:
-        return _native.document_digest(document, _INTERCHANGE, max_depth, max_nodes, max_bytes)
-    except _FAULTS as fault:
-        _refuse(fault)
-
-
-def canonical_record_document_hash(
-    document: bytes,
-    /,
-    *,
-    max_depth: int = _RECORD_DEPTH,
-    max_nodes: int = _RECORD_NODES,
-    max_bytes: int = _RECORD_BYTES,
-) -> str:
-    """Hash a JSON document: the SHA-256 of its record form, as lower-case hexadecimal digits.
-
-    Raises:
-        CanonicalJsonError: The document is not JSON, has no such form, or is beyond a limit.
-        InvalidValueError: A limit is negative or too large.
-        UsageError: The document is not `bytes`.
-    """
-    try:
-        return _native.document_digest(document, _RECORD, max_depth, max_nodes, max_bytes)
-    except _FAULTS as fault:
-        _refuse(fault)
-
-
-def encode_lossless(
-    value: object,
-    /,
-    *,
-    max_depth: int = _LOSSLESS_DEPTH,
-    max_nodes: int = _NODES,
-    max_bytes: int = _BYTES,
-) -> bytes:
-    """Write a value so that `decode_lossless` gives back the same, or refuse it.
-
-    For what a durable step, effect or delivery returns: a replay must not see another value than the first caller.
-    Taken are None, `bool`, `int` of any size, finite `float` but -0.0, `str` without lone surrogates, `list`, and
-    `dict` with `str` keys: exactly these types, because a subclass, a tuple or an enum would come back as another.
-    The text is compact JSON and not canonical: keys keep their order, and `1.0` keeps its point.
-
-    Raises:
-        CanonicalJsonError: The value would not come back the same, or is beyond a limit.
-        InvalidValueError: A limit is negative or too large.
-    """
-    try:
-        return _native.canonical_text(value, _LOSSLESS, max_depth, max_nodes, max_bytes)
-    except _FAULTS as fault:
-        _refuse(fault)
-
-
-def decode_lossless(
-    document: bytes,
-    /,
-    *,
-    max_depth: int = _LOSSLESS_DEPTH,
-    max_nodes: int = _NODES,
-    max_bytes: int = _BYTES,
-) -> JsonValue:
-    """Read what `encode_lossless` wrote: a value of its own at each call, shared with nobody.
-
-    Any JSON text is read, under the same rules: an integer literal is an `int`, one with a point or an exponent a
-    `float`; -0, duplicate keys and what overflows are refused.
-
-    Raises:
-        CanonicalJsonError: The document is not JSON, has no lossless value, or is beyond a limit.
-        InvalidValueError: A limit is negative or too large.
-        UsageError: The document is not `bytes`.
-    """
-    try:
-        return _native.lossless_value(document, max_depth, max_nodes, max_bytes)
-    except _FAULTS as fault:
-        _refuse(fault)
+# The functions above are native all through: a layer of Python would cost a small value a tenth of its time.
+adopt_errors({error.code: error for error in (CanonicalJsonError, InvalidValueError, UsageError)})
 
 
 def retrieval_query_key(query: object, /) -> str:
@@ -327,14 +84,3 @@ def common_prefix_length(a: str, b: str, /) -> int:
         else:
             high = middle - 1
     return low
-
-
-def _refuse(fault: Exception) -> NoReturn:
-    """Raise what a fault of the native half means here."""
-    if isinstance(fault, _native.NativeError):
-        _, problem, path = fault.args
-        raise CanonicalJsonError(path=path, problem=problem) from None
-    if isinstance(fault, OverflowError):
-        message = "a whole number from 0 to 2**63 - 1 is needed"
-        raise InvalidValueError(message, argument="limit") from None
-    raise UsageError(str(fault), argument="canonical") from None

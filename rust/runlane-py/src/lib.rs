@@ -12,7 +12,9 @@ use pyo3::prelude::*;
 mod _native {
     #[pymodule_export]
     use crate::canon::{
-        canonical_digest, canonical_text, document_digest, document_text, lossless_value,
+        canonical_document_hash, canonical_hash, canonical_json, canonical_record_document_hash,
+        canonical_record_hash, canonical_record_json, canonicalize, canonicalize_record,
+        decode_lossless, encode_lossless,
     };
     #[pymodule_export]
     use crate::error::{NativeError, adopt_errors};

@@ -3,7 +3,7 @@
 use super::order;
 use super::problem::{Pointer, Problem, Refusal};
 use super::tape::{Tape, Token};
-use super::write::{Drain, Writer};
+use super::write::{Drain, Stop, Writer};
 
 /// A member of an object, as it is put in order.
 struct Member {
@@ -35,8 +35,8 @@ pub fn emit<D: Drain>(tape: &Tape<'_>, writer: &mut Writer<D>) -> Result<(), Ref
         frames: Vec::new(),
         members: Vec::new(),
     };
-    emitter.run().map_err(|problem| Refusal {
-        problem,
+    emitter.run().map_err(|Stop| Refusal {
+        problem: emitter.writer.problem().unwrap_or(Problem::Changed),
         pointer: emitter.pointer(),
         offset: None,
         type_name: None,
@@ -51,7 +51,7 @@ struct Emitter<'t, 'd, 'w, D> {
 }
 
 impl<D: Drain> Emitter<'_, '_, '_, D> {
-    fn run(&mut self) -> Result<(), Problem> {
+    fn run(&mut self) -> Result<(), Stop> {
         self.value(0)?;
         while let Some(at) = self.next()? {
             self.value(at)?;
@@ -60,12 +60,12 @@ impl<D: Drain> Emitter<'_, '_, '_, D> {
     }
 
     /// The place of the next value, after what stands before it has been written.
-    fn next(&mut self) -> Result<Option<usize>, Problem> {
+    fn next(&mut self) -> Result<Option<usize>, Stop> {
         while let Some(frame) = self.frames.last_mut() {
             match frame {
                 Frame::Array { start, next, end } if *next < *end => {
                     let at = *next;
-                    self.writer.part(at == *start);
+                    self.writer.part(at == *start)?;
                     *next = self.tape.after(at);
                     return Ok(Some(at));
                 }
@@ -90,7 +90,7 @@ impl<D: Drain> Emitter<'_, '_, '_, D> {
         Ok(None)
     }
 
-    fn value(&mut self, at: usize) -> Result<(), Problem> {
+    fn value(&mut self, at: usize) -> Result<(), Stop> {
         match self.tape.token(at) {
             Some(Token::Null) | None => self.writer.null(),
             Some(Token::Boolean(value)) => self.writer.boolean(value),
@@ -100,7 +100,7 @@ impl<D: Drain> Emitter<'_, '_, '_, D> {
             Some(Token::Text(span)) => self.writer.string(self.tape.text(span)),
             Some(Token::Array(end)) => {
                 let start = at.saturating_add(1);
-                self.writer.open_array();
+                self.writer.open_array()?;
                 self.frames.push(Frame::Array {
                     start,
                     next: start,
@@ -112,9 +112,9 @@ impl<D: Drain> Emitter<'_, '_, '_, D> {
         }
     }
 
-    fn object(&mut self, mut at: usize, end: usize) -> Result<(), Problem> {
+    fn object(&mut self, mut at: usize, end: usize) -> Result<(), Stop> {
         let first = self.members.len();
-        self.writer.open_object();
+        self.writer.open_object()?;
         self.frames.push(Frame::Object { first, next: first });
         while at < end {
             let prefix = order::prefix(self.tape.key(at).as_bytes());
@@ -137,7 +137,7 @@ impl<D: Drain> Emitter<'_, '_, '_, D> {
                 if let Some(Frame::Object { next, .. }) = self.frames.last_mut() {
                     *next = first.saturating_add(twin).saturating_add(1);
                 }
-                return Err(Problem::DuplicateKey);
+                return Err(self.writer.refuse(Problem::DuplicateKey));
             }
         }
         Ok(())

@@ -19,7 +19,7 @@ pub use emit::emit;
 pub use parse::parse;
 pub use problem::{Pointer, Problem, Refusal};
 pub use tape::{Span, Tape, Token};
-pub use write::{Count, Drain, Form, Hash, Keep, Limits, Writer};
+pub use write::{Count, Drain, Form, Hash, Hex, Keep, Limits, Stop, Writer};
 
 /// The canonical text of a JSON document.
 ///
@@ -35,7 +35,7 @@ pub fn canonicalize(document: &[u8], form: Form, limits: Limits) -> Result<Vec<u
 ///
 /// # Errors
 /// As [`canonicalize`].
-pub fn digest(document: &[u8], form: Form, limits: Limits) -> Result<String, Refusal> {
+pub fn digest(document: &[u8], form: Form, limits: Limits) -> Result<Hex, Refusal> {
     let mut writer = Writer::<Hash>::new(form, limits);
     emit(&parse(document, form, limits)?, &mut writer)?;
     Ok(writer.into_hex())

@@ -10,21 +10,40 @@ pub const fn is_safe(value: i64) -> bool {
     value.unsigned_abs() <= MAX_SAFE_INTEGER
 }
 
-/// Appends an integer's digits.
-pub fn push_integer(out: &mut Vec<u8>, value: i64) {
-    let mut buffer = itoa::Buffer::new();
-    out.extend_from_slice(buffer.format(value).as_bytes());
+/// Room for the text of any number of 64 bits, and who prints into it.
+pub struct Printer {
+    integer: itoa::Buffer,
+    double: ryu_js::Buffer,
 }
 
-/// Appends a finite double as ECMAScript's `Number.prototype.toString` does; -0 gives `0`.
-pub fn push_double(out: &mut Vec<u8>, value: f64) {
-    match whole(value) {
-        Some(integer) => push_integer(out, integer),
-        None => out.extend_from_slice(ryu_js::Buffer::new().format_finite(value).as_bytes()),
+impl Default for Printer {
+    fn default() -> Self {
+        Self {
+            integer: itoa::Buffer::new(),
+            double: ryu_js::Buffer::new(),
+        }
+    }
+}
+
+impl Printer {
+    /// An integer's digits.
+    #[inline]
+    pub fn integer(&mut self, value: i64) -> &str {
+        self.integer.format(value)
+    }
+
+    /// A finite double as ECMAScript's `Number.prototype.toString` prints it; -0 gives `0`.
+    #[inline]
+    pub fn double(&mut self, value: f64) -> &str {
+        match whole(value) {
+            Some(integer) => self.integer.format(integer),
+            None => self.double.format_finite(value),
+        }
     }
 }
 
 /// The integer that a double is, where every neighbour has a double of its own.
+#[inline]
 fn whole(value: f64) -> Option<i64> {
     #[expect(
         clippy::cast_possible_truncation,
@@ -40,16 +59,12 @@ fn whole(value: f64) -> Option<i64> {
     (is_same && is_safe(integer)).then_some(integer)
 }
 
-/// Appends a finite double so that it reads back as a double: with a point or an exponent.
-pub fn push_marked_double(out: &mut Vec<u8>, value: f64) {
-    let start = out.len();
-    push_double(out, value);
-    let is_marked = out
-        .iter()
-        .skip(start)
-        .any(|byte| matches!(byte, b'.' | b'e'));
-    if !is_marked {
-        out.extend_from_slice(b".0");
+/// What makes a printed double read back as a double: a point, unless it has one or an exponent.
+pub fn double_mark(printed: &str) -> &'static str {
+    if printed.contains(['.', 'e']) {
+        ""
+    } else {
+        ".0"
     }
 }
 
@@ -77,12 +92,6 @@ pub fn hex_from_decimal(digits: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn double(value: f64) -> String {
-        let mut out = Vec::new();
-        push_double(&mut out, value);
-        String::from_utf8(out).unwrap()
-    }
-
     #[test]
     fn doubles_print_as_ecmascript_prints_them() {
         let cases = [
@@ -102,7 +111,7 @@ mod tests {
             (333_333_333.333_333_3, "333333333.3333333"),
         ];
         for (value, text) in cases {
-            assert_eq!(double(value), text);
+            assert_eq!(Printer::default().double(value), text);
         }
     }
 
@@ -114,9 +123,9 @@ mod tests {
             (0.5, "0.5"),
             (1e20, "100000000000000000000.0"),
         ] {
-            let mut out = b"x.".to_vec();
-            push_marked_double(&mut out, value);
-            assert_eq!(out, format!("x.{text}").as_bytes());
+            let mut printer = Printer::default();
+            let digits = printer.double(value);
+            assert_eq!(format!("{digits}{}", double_mark(digits)), text);
         }
     }
 

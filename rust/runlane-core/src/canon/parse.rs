@@ -287,11 +287,7 @@ impl<'d> Parser<'d> {
             .ok()
             .filter(|double| double.is_finite());
         double
-            .filter(|&double| {
-                let mut printed = Vec::new();
-                number::push_double(&mut printed, double);
-                printed == literal.as_bytes()
-            })
+            .filter(|&double| number::Printer::default().double(double) == literal)
             .map(Token::Double)
             .ok_or(Problem::IntegerRange)
     }

@@ -92,11 +92,10 @@ fn a_long_integer_is_refused_unless_it_is_what_a_double_prints() {
         1e20,
         -1e20,
     ] {
-        let mut text = Vec::new();
-        number::push_double(&mut text, double);
-        let text = String::from_utf8(text).unwrap();
-        assert_eq!(interchange(&text).unwrap(), text);
-        assert_eq!(record(&text).unwrap(), text);
+        let mut printer = number::Printer::default();
+        let text = printer.double(double);
+        assert_eq!(interchange(text).unwrap(), text);
+        assert_eq!(record(text).unwrap(), text);
     }
 }
 
@@ -216,5 +215,8 @@ fn lossless_reading_refuses_negative_zero() {
 #[test]
 fn the_digest_is_that_of_the_empty_object() {
     let expected = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a";
-    assert_eq!(digest(b" { } ", Form::Record, LIMITS).unwrap(), expected);
+    assert_eq!(
+        digest(b" { } ", Form::Record, LIMITS).unwrap().as_str(),
+        expected
+    );
 }

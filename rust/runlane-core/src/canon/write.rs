@@ -3,9 +3,9 @@
 //! A traversal (of a Python value, of a parsed document) calls it in the order of the output. It holds the rules
 //! of the form and the limits; the traversal holds the order of keys and the path.
 
-use sha2::{Digest as _, Sha256};
+use ring::digest::{Context, SHA256};
 
-use super::number;
+use super::number::{self, Printer};
 use super::problem::Problem;
 use super::text;
 
@@ -31,11 +31,15 @@ pub struct Limits {
     pub max_bytes: usize,
 }
 
+/// The end of a writing or a walk before its time; the [`Writer`] knows why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stop;
+
 /// Where text goes that is no longer needed in the buffer.
 pub trait Drain {
-    /// From how many buffered bytes on text is handed over; never, if text is what is wanted.
-    const THRESHOLD: usize;
-    /// Takes text; every piece but the last is a multiple of 64 bytes, or comes with an empty buffer.
+    /// The size of the buffer if text is handed over when it is full; nothing if all text is to stay in it.
+    const BUFFER: Option<usize>;
+    /// Takes text.
     fn take(&mut self, bytes: &[u8]);
 }
 
@@ -44,7 +48,7 @@ pub trait Drain {
 pub struct Keep;
 
 impl Drain for Keep {
-    const THRESHOLD: usize = usize::MAX;
+    const BUFFER: Option<usize> = None;
     fn take(&mut self, _: &[u8]) {}
 }
 
@@ -53,46 +57,67 @@ impl Drain for Keep {
 pub struct Count;
 
 impl Drain for Count {
-    const THRESHOLD: usize = 4096;
+    const BUFFER: Option<usize> = Some(BUFFER);
     fn take(&mut self, _: &[u8]) {}
 }
 
 /// The text is hashed as it comes.
-#[derive(Debug, Default)]
-pub struct Hash(Sha256);
+pub struct Hash(Context);
+
+impl Default for Hash {
+    fn default() -> Self {
+        Self(Context::new(&SHA256))
+    }
+}
 
 impl Drain for Hash {
-    const THRESHOLD: usize = 4096;
+    const BUFFER: Option<usize> = Some(BUFFER);
     fn take(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 }
 
+/// Large enough that a small value is hashed at one go, small enough to stay in the first cache.
+const BUFFER: usize = 1024;
+
+/// The first buffer for text that is kept.
+const FIRST: usize = 512;
+
+/// How much of a long string is written at a time.
+const PIECE: usize = 512;
+
+/// The block of SHA-256: only whole ones are handed over before the end, so that the hash need not keep a rest.
+const BLOCK: usize = 64;
+
 /// See the module.
-#[derive(Debug)]
 pub struct Writer<D> {
     form: Form,
     limits: Limits,
     nodes: u64,
+    /// How much has been handed over.
     drained: usize,
-    out: Vec<u8>,
+    buffer: Vec<u8>,
+    /// Where the buffer goes on.
+    at: usize,
+    /// Up to where it may be filled before [`Self::make_room`] has to look.
+    end: usize,
+    problem: Option<Problem>,
     drain: D,
 }
 
 impl<D: Drain + Default> Writer<D> {
     /// A writer with nothing written.
     pub fn new(form: Form, limits: Limits) -> Self {
-        let capacity = if D::THRESHOLD == usize::MAX {
-            512
-        } else {
-            D::THRESHOLD.saturating_add(512)
-        };
+        let size = D::BUFFER.unwrap_or(FIRST);
         Self {
             form,
             limits,
             nodes: 0,
             drained: 0,
-            out: Vec::with_capacity(capacity),
+            buffer: vec![0; size],
+            at: 0,
+            end: size.min(limits.max_bytes),
+            problem: None,
             drain: D::default(),
         }
     }
@@ -104,17 +129,30 @@ impl<D: Drain> Writer<D> {
         self.form
     }
 
-    /// Counts one value; to be called before it is written.
+    /// Notes why it ends.
+    #[cold]
+    pub fn refuse(&mut self, problem: Problem) -> Stop {
+        self.problem = Some(problem);
+        Stop
+    }
+
+    /// Why it ended.
+    pub const fn problem(&self) -> Option<Problem> {
+        self.problem
+    }
+
+    /// Counts so many values, at least one, of a depth; to be called before the first of them is written.
     ///
     /// # Errors
     /// [`Problem::TooDeep`], [`Problem::TooManyNodes`].
-    pub fn enter(&mut self, depth: usize) -> Result<(), Problem> {
-        self.nodes = self.nodes.saturating_add(1);
+    #[inline]
+    pub fn enter(&mut self, depth: usize, count: u64) -> Result<(), Stop> {
+        self.nodes = self.nodes.saturating_add(count);
         if depth > self.limits.max_depth {
-            return Err(Problem::TooDeep(self.limits.max_depth));
+            return Err(self.refuse(Problem::TooDeep(self.limits.max_depth)));
         }
         if self.nodes > self.limits.max_nodes {
-            return Err(Problem::TooManyNodes(self.limits.max_nodes));
+            return Err(self.refuse(Problem::TooManyNodes(self.limits.max_nodes)));
         }
         Ok(())
     }
@@ -122,104 +160,139 @@ impl<D: Drain> Writer<D> {
     /// Writes `null`.
     ///
     /// # Errors
-    /// [`Problem::TooManyBytes`], like every method that writes a value.
-    pub fn null(&mut self) -> Result<(), Problem> {
-        self.out.extend_from_slice(b"null");
-        self.settle()
+    /// [`Problem::TooManyBytes`], like every method that writes.
+    #[inline]
+    pub fn null(&mut self) -> Result<(), Stop> {
+        self.push(b"null")
     }
 
     /// Writes a boolean.
     ///
     /// # Errors
     /// See [`Self::null`].
-    pub fn boolean(&mut self, value: bool) -> Result<(), Problem> {
-        self.out
-            .extend_from_slice(if value { b"true" } else { b"false" });
-        self.settle()
+    #[inline]
+    pub fn boolean(&mut self, value: bool) -> Result<(), Stop> {
+        self.push(if value { b"true" } else { b"false" })
     }
 
     /// Writes an integer of 64 bits.
     ///
     /// # Errors
     /// [`Problem::IntegerRange`] where the form has doubles only; see also [`Self::null`].
-    pub fn integer(&mut self, value: i64) -> Result<(), Problem> {
+    #[inline]
+    pub fn integer(&mut self, value: i64) -> Result<(), Stop> {
         if self.form == Form::Interchange && !number::is_safe(value) {
-            return Err(Problem::IntegerRange);
+            return Err(self.refuse(Problem::IntegerRange));
         }
-        number::push_integer(&mut self.out, value);
-        self.settle()
+        let mut printer = itoa::Buffer::new();
+        self.push(printer.format(value).as_bytes())
     }
 
     /// Whether an integer of about so many digits beyond 64 bits may be written at all.
     ///
     /// # Errors
     /// As for [`Self::digits`].
-    pub fn expect_digits(&self, about: usize) -> Result<(), Problem> {
+    pub fn expect_digits(&mut self, about: usize) -> Result<(), Stop> {
         if self.form == Form::Interchange {
-            return Err(Problem::IntegerRange);
+            return Err(self.refuse(Problem::IntegerRange));
         }
-        self.room_for(about)
+        self.within_limit(about)
     }
 
     /// Writes a number whose digits are already in order.
     ///
     /// # Errors
     /// See [`Self::null`].
-    pub fn digits(&mut self, digits: &str) -> Result<(), Problem> {
-        self.room_for(digits.len())?;
-        self.span(digits.as_bytes());
-        self.settle()
+    pub fn digits(&mut self, digits: &str) -> Result<(), Stop> {
+        self.span(digits.as_bytes())
     }
 
     /// Writes a double.
     ///
     /// # Errors
     /// [`Problem::NotFinite`], [`Problem::NegativeZero`]; see also [`Self::null`].
-    pub fn double(&mut self, value: f64) -> Result<(), Problem> {
+    pub fn double(&mut self, value: f64) -> Result<(), Stop> {
         if !value.is_finite() {
-            return Err(Problem::NotFinite);
+            return Err(self.refuse(Problem::NotFinite));
         }
-        if self.form != Form::Lossless {
-            number::push_double(&mut self.out, value);
-        } else if value == 0.0 && value.is_sign_negative() {
-            return Err(Problem::NegativeZero);
-        } else {
-            number::push_marked_double(&mut self.out, value);
+        let mut printer = Printer::default();
+        let digits = printer.double(value);
+        if self.form == Form::Lossless {
+            if value == 0.0 && value.is_sign_negative() {
+                return Err(self.refuse(Problem::NegativeZero));
+            }
+            self.push(digits.as_bytes())?;
+            return self.push(number::double_mark(digits).as_bytes());
         }
-        self.settle()
+        self.push(digits.as_bytes())
     }
 
     /// Writes a string.
     ///
     /// # Errors
     /// See [`Self::null`].
-    pub fn string(&mut self, value: &str) -> Result<(), Problem> {
-        self.quoted(value)?;
-        self.settle()
+    #[inline]
+    pub fn string(&mut self, value: &str) -> Result<(), Stop> {
+        let bytes = value.as_bytes();
+        if bytes.len() <= PIECE {
+            let place = self.room(bytes.len().saturating_add(2))?;
+            if let [first, middle @ .., last] = place {
+                *first = b'"';
+                *last = b'"';
+                if text::copy_plain(middle, bytes) {
+                    return Ok(());
+                }
+            }
+            self.at = self.at.saturating_sub(bytes.len().saturating_add(2));
+        }
+        self.escaped(bytes)
     }
 
     /// Writes an object's key and the colon behind it, after a comma if it is not the first.
     ///
     /// # Errors
     /// See [`Self::null`].
-    pub fn key(&mut self, key: &str, is_first: bool) -> Result<(), Problem> {
+    #[inline]
+    pub fn key(&mut self, key: &str, is_first: bool) -> Result<(), Stop> {
+        let bytes = key.as_bytes();
         if !is_first {
-            self.out.push(b',');
+            self.push_byte(b',')?;
         }
-        self.quoted(key)?;
-        self.out.push(b':');
-        Ok(())
+        if bytes.len() <= PIECE {
+            let place = self.room(bytes.len().saturating_add(3))?;
+            if let [first, middle @ .., quote, colon] = place {
+                *first = b'"';
+                *quote = b'"';
+                *colon = b':';
+                if text::copy_plain(middle, bytes) {
+                    return Ok(());
+                }
+            }
+            self.at = self.at.saturating_sub(bytes.len().saturating_add(3));
+        }
+        self.escaped(bytes)?;
+        self.push_byte(b':')
     }
 
     /// Opens an array.
-    pub fn open_array(&mut self) {
-        self.out.push(b'[');
+    ///
+    /// # Errors
+    /// See [`Self::null`].
+    #[inline]
+    pub fn open_array(&mut self) -> Result<(), Stop> {
+        self.push_byte(b'[')
     }
 
     /// Parts an item of an array from the one before it.
-    pub fn part(&mut self, is_first: bool) {
-        if !is_first {
-            self.out.push(b',');
+    ///
+    /// # Errors
+    /// See [`Self::null`].
+    #[inline]
+    pub fn part(&mut self, is_first: bool) -> Result<(), Stop> {
+        if is_first {
+            Ok(())
+        } else {
+            self.push_byte(b',')
         }
     }
 
@@ -227,129 +300,160 @@ impl<D: Drain> Writer<D> {
     ///
     /// # Errors
     /// See [`Self::null`].
-    pub fn close_array(&mut self) -> Result<(), Problem> {
-        self.out.push(b']');
-        self.settle()
+    #[inline]
+    pub fn close_array(&mut self) -> Result<(), Stop> {
+        self.push_byte(b']')
     }
 
     /// Opens an object.
-    pub fn open_object(&mut self) {
-        self.out.push(b'{');
+    ///
+    /// # Errors
+    /// See [`Self::null`].
+    #[inline]
+    pub fn open_object(&mut self) -> Result<(), Stop> {
+        self.push_byte(b'{')
     }
 
     /// Closes an object.
     ///
     /// # Errors
     /// See [`Self::null`].
-    pub fn close_object(&mut self) -> Result<(), Problem> {
-        self.out.push(b'}');
-        self.settle()
+    #[inline]
+    pub fn close_object(&mut self) -> Result<(), Stop> {
+        self.push_byte(b'}')
     }
 
-    fn quoted(&mut self, value: &str) -> Result<(), Problem> {
-        self.room_for(value.len())?;
-        let bytes = value.as_bytes();
-        self.out.push(b'"');
-        if text::is_plain(bytes) {
-            self.span(bytes);
-        } else {
-            self.escaped(bytes);
-        }
-        self.out.push(b'"');
-        Ok(())
-    }
-
-    fn escaped(&mut self, mut bytes: &[u8]) {
+    /// A string that is long or needs escapes.
+    #[cold]
+    fn escaped(&mut self, mut bytes: &[u8]) -> Result<(), Stop> {
+        self.within_limit(bytes.len().saturating_add(2))?;
+        self.push_byte(b'"')?;
         loop {
             let (plain, rest) = bytes
                 .split_at_checked(text::plain_len(bytes))
                 .unwrap_or((bytes, &[]));
-            self.span(plain);
+            self.span(plain)?;
             let Some((&special, rest)) = rest.split_first() else {
-                return;
+                break;
             };
-            text::push_escape(&mut self.out, special);
-            if self.out.len() >= D::THRESHOLD {
-                self.drain_blocks();
-            }
+            let (escape, length) = text::escape(special);
+            self.push(escape.get(..length).unwrap_or_default())?;
             bytes = rest;
         }
+        self.push_byte(b'"')
     }
 
-    /// Appends finished text; a long piece goes past the buffer.
-    fn span(&mut self, bytes: &[u8]) {
-        if bytes.len() < D::THRESHOLD {
-            self.out.extend_from_slice(bytes);
-        } else {
-            self.drain_all();
-            self.drained = self.drained.saturating_add(bytes.len());
-            self.drain.take(bytes);
-        }
+    /// Writes text of any length in pieces.
+    fn span(&mut self, bytes: &[u8]) -> Result<(), Stop> {
+        self.within_limit(bytes.len())?;
+        bytes.chunks(PIECE).try_for_each(|piece| self.push(piece))
     }
 
-    fn room_for(&self, more: usize) -> Result<(), Problem> {
-        if self.len().saturating_add(more) > self.limits.max_bytes {
-            return Err(Problem::TooManyBytes(self.limits.max_bytes));
+    /// Writes a short text.
+    #[inline]
+    fn push(&mut self, bytes: &[u8]) -> Result<(), Stop> {
+        text::copy_short(self.room(bytes.len())?, bytes);
+        Ok(())
+    }
+
+    #[inline]
+    fn push_byte(&mut self, byte: u8) -> Result<(), Stop> {
+        if let [place] = self.room(1)? {
+            *place = byte;
         }
         Ok(())
     }
 
-    /// After a value: is it still short enough, and is there a drain's worth of it?
-    fn settle(&mut self) -> Result<(), Problem> {
-        if self.out.len() >= D::THRESHOLD {
-            self.drain_blocks();
+    /// The place for so many more bytes, which count as written.
+    #[inline]
+    fn room(&mut self, more: usize) -> Result<&mut [u8], Stop> {
+        if self.end.saturating_sub(self.at) < more {
+            self.make_room(more)?;
         }
-        self.room_for(0)
+        let start = self.at;
+        self.at = start.saturating_add(more);
+        Ok(self.buffer.get_mut(start..self.at).unwrap_or_default())
     }
 
-    fn len(&self) -> usize {
-        self.drained.saturating_add(self.out.len())
+    #[cold]
+    #[inline(never)]
+    fn make_room(&mut self, more: usize) -> Result<(), Stop> {
+        self.within_limit(more)?;
+        if D::BUFFER.is_some() {
+            let whole = self.at & !BLOCK.saturating_sub(1);
+            self.drain
+                .take(self.buffer.get(..whole).unwrap_or_default());
+            self.buffer.copy_within(whole..self.at, 0);
+            self.at = self.at.saturating_sub(whole);
+            self.drained = self.drained.saturating_add(whole);
+        } else {
+            let wanted = self
+                .at
+                .saturating_add(more)
+                .max(self.buffer.len().saturating_mul(2));
+            self.buffer.resize(wanted, 0);
+        }
+        self.end = self
+            .buffer
+            .len()
+            .min(self.limits.max_bytes.saturating_sub(self.drained));
+        Ok(())
     }
 
-    /// Hands over whole blocks of 64 bytes and keeps the rest, so that the hash never copies.
-    fn drain_blocks(&mut self) {
-        let whole = self.out.len() & !63;
-        self.drain.take(self.out.get(..whole).unwrap_or_default());
-        self.out.drain(..whole);
-        self.drained = self.drained.saturating_add(whole);
-    }
-
-    fn drain_all(&mut self) {
-        self.drain.take(&self.out);
-        self.drained = self.len();
-        self.out.clear();
+    fn within_limit(&mut self, more: usize) -> Result<(), Stop> {
+        let length = self.drained.saturating_add(self.at).saturating_add(more);
+        if length > self.limits.max_bytes {
+            return Err(self.refuse(Problem::TooManyBytes(self.limits.max_bytes)));
+        }
+        Ok(())
     }
 }
 
 impl Writer<Keep> {
     /// The text.
-    pub fn into_text(self) -> Vec<u8> {
-        self.out
+    pub fn text(&self) -> &[u8] {
+        self.buffer.get(..self.at).unwrap_or_default()
+    }
+
+    /// The text, as a value of its own.
+    pub fn into_text(mut self) -> Vec<u8> {
+        self.buffer.truncate(self.at);
+        self.buffer
     }
 }
 
 impl Writer<Hash> {
-    /// The SHA-256 of the text, as 64 lower-case hexadecimal digits.
-    pub fn into_hex(mut self) -> String {
-        self.drain_all();
-        let digest: [u8; 32] = self.drain.0.finalize().into();
-        hex(&digest)
+    /// The SHA-256 of the text, as lower-case hexadecimal digits.
+    pub fn into_hex(mut self) -> Hex {
+        self.drain
+            .take(self.buffer.get(..self.at).unwrap_or_default());
+        Hex::new(self.drain.0.finish().as_ref())
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
-    const DIGITS: [char; 16] = [
-        '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f',
-    ];
-    let digit = |nibble: u8| DIGITS.get(usize::from(nibble)).copied().unwrap_or('0');
-    bytes
-        .iter()
-        .flat_map(|&byte| [digit(byte >> 4), digit(byte & 0xF)])
-        .collect()
+/// A digest as text.
+pub struct Hex([u8; 64]);
+
+impl Hex {
+    fn new(digest: &[u8]) -> Self {
+        let mut text = [b'0'; 64];
+        let (pairs, _) = text.as_chunks_mut::<2>();
+        for (pair, byte) in pairs.iter_mut().zip(digest) {
+            *pair = [byte >> 4, byte & 0xF].map(text::hex_digit);
+        }
+        Self(text)
+    }
+
+    /// The digits.
+    pub fn as_str(&self) -> &str {
+        str::from_utf8(&self.0).unwrap_or_default()
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use ring::digest::digest;
+
     use super::*;
 
     const LIMITS: Limits = Limits {
@@ -360,36 +464,70 @@ mod tests {
 
     #[test]
     fn the_hash_is_that_of_the_text_however_long_its_pieces() {
-        for length in [0, 1, 63, 64, 4000, 4095, 4096, 4097, 9000, 70_000] {
+        for length in [
+            0, 1, 2, 63, 64, 1023, 1024, 1025, 4000, 4095, 4096, 4097, 9000, 70_000,
+        ] {
             for filler in ["x", "\n", "é"] {
                 let value = filler.repeat(length);
                 let mut text = Writer::<Keep>::new(Form::Record, LIMITS);
                 let mut hash = Writer::<Hash>::new(Form::Record, LIMITS);
-                text.open_array();
-                hash.open_array();
-                for _ in 0..3 {
+                text.open_array().unwrap();
+                hash.open_array().unwrap();
+                for is_first in [true, false, false] {
+                    text.part(is_first).unwrap();
+                    hash.part(is_first).unwrap();
                     text.string(&value).unwrap();
                     hash.string(&value).unwrap();
                 }
-                assert_eq!(hash.into_hex(), hex(&Sha256::digest(text.into_text())));
+                text.close_array().unwrap();
+                hash.close_array().unwrap();
+                let expected =
+                    format!("[{0},{0},{0}]", format!("\"{value}\"").replace('\n', "\\n"));
+                assert_eq!(text.text(), expected.as_bytes());
+                assert_eq!(
+                    hash.into_hex().as_str(),
+                    Hex::new(digest(&SHA256, text.text()).as_ref()).as_str()
+                );
             }
         }
     }
 
     #[test]
     fn the_byte_limit_is_exact() {
-        let write = |max_bytes| {
-            let mut writer = Writer::<Keep>::new(
-                Form::Record,
-                Limits {
-                    max_bytes,
-                    ..LIMITS
-                },
+        for length in [0, 3, 500, 1023, 1024, 1025, 5000] {
+            let value = "x".repeat(length);
+            let write = |max_bytes| {
+                let mut writer = Writer::<Keep>::new(
+                    Form::Record,
+                    Limits {
+                        max_bytes,
+                        ..LIMITS
+                    },
+                );
+                writer
+                    .string(&value)
+                    .map(|()| writer.text().len())
+                    .map_err(|Stop| writer.problem())
+            };
+            let needed = length + 2;
+            assert_eq!(write(needed), Ok(needed));
+            assert_eq!(
+                write(needed - 1),
+                Err(Some(Problem::TooManyBytes(needed - 1)))
             );
-            writer.string("abc").map(|()| writer.into_text())
-        };
-        assert_eq!(write(5), Ok(b"\"abc\"".to_vec()));
-        assert_eq!(write(4), Err(Problem::TooManyBytes(4)));
+            let hash = |max_bytes| {
+                let mut writer = Writer::<Hash>::new(
+                    Form::Record,
+                    Limits {
+                        max_bytes,
+                        ..LIMITS
+                    },
+                );
+                writer.key(&value, true).map_err(|Stop| writer.problem())
+            };
+            assert_eq!(hash(needed + 1), Ok(()));
+            assert_eq!(hash(needed), Err(Some(Problem::TooManyBytes(needed))));
+        }
     }
 
     #[test]
@@ -402,9 +540,11 @@ mod tests {
                 ..LIMITS
             },
         );
-        assert_eq!(writer.enter(2), Ok(()));
-        assert_eq!(writer.enter(3), Err(Problem::TooDeep(2)));
-        assert_eq!(writer.enter(0), Ok(()));
-        assert_eq!(writer.enter(0), Err(Problem::TooManyNodes(3)));
+        assert_eq!(writer.enter(2, 1), Ok(()));
+        assert_eq!(writer.enter(3, 1), Err(Stop));
+        assert_eq!(writer.problem(), Some(Problem::TooDeep(2)));
+        assert_eq!(writer.enter(0, 1), Ok(()));
+        assert_eq!(writer.enter(0, 1), Err(Stop));
+        assert_eq!(writer.problem(), Some(Problem::TooManyNodes(3)));
     }
 }

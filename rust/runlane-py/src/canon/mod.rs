@@ -1,125 +1,270 @@
 //! Canonical JSON of Python values and of documents.
 
 mod grip;
+mod limits;
 mod read;
+mod scalar;
+mod shape;
 mod walk;
 
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
-use runlane_core::canon::{self, Count, Drain, Form, Hash, Keep, Limits, Problem, Refusal, Writer};
+use pyo3::types::{PyBytes, PyDict, PyString};
+use runlane_core::canon::{self, Count, Drain, Form, Hash, Keep, Limits, Refusal, Writer};
 
 use self::grip::{Borrowed, Owned};
+use self::limits::{max_bytes, max_depth, max_nodes};
 use self::walk::Walker;
-use crate::error::NativeError;
+use crate::error;
 
 /// From how many bytes on a document is read without holding the interpreter.
 const DETACH_FROM: usize = 64 << 10;
 
-/// The canonical text of a value.
+/// Write a value in the interchange form, as UTF-8.
 #[pyfunction]
-#[pyo3(signature = (value, form, max_depth, max_nodes, max_bytes, /))]
-pub(crate) fn canonical_text<'py>(
+#[pyo3(signature = (value, /, *, max_depth=128, max_nodes=1_000_000, max_bytes=67_108_864))]
+pub(crate) fn canonical_json<'py>(
     value: &Bound<'py, PyAny>,
-    form: u8,
-    max_depth: usize,
-    max_nodes: u64,
-    max_bytes: usize,
+    #[pyo3(from_py_with = max_depth)] max_depth: usize,
+    #[pyo3(from_py_with = max_nodes)] max_nodes: u64,
+    #[pyo3(from_py_with = max_bytes)] max_bytes: usize,
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let limits = Limits {
-        max_depth,
-        max_nodes,
-        max_bytes,
-    };
-    let writer: Writer<Keep> = walk(value, form_of(form)?, limits)?;
-    Ok(PyBytes::new(value.py(), &writer.into_text()))
+    text_of(
+        value,
+        Form::Interchange,
+        Limits {
+            max_depth,
+            max_nodes,
+            max_bytes,
+        },
+    )
 }
 
-/// The SHA-256 of the canonical text of a value, without the text.
+/// Write a value in the record form, as UTF-8: integers of any size keep their digits.
 #[pyfunction]
-#[pyo3(signature = (value, form, max_depth, max_nodes, max_bytes, /))]
-pub(crate) fn canonical_digest(
-    value: &Bound<'_, PyAny>,
-    form: u8,
-    max_depth: usize,
-    max_nodes: u64,
-    max_bytes: usize,
-) -> PyResult<String> {
-    let limits = Limits {
-        max_depth,
-        max_nodes,
-        max_bytes,
-    };
-    let writer: Writer<Hash> = walk(value, form_of(form)?, limits)?;
-    Ok(writer.into_hex())
-}
-
-/// The canonical text of a document.
-#[pyfunction]
-#[pyo3(signature = (document, form, max_depth, max_nodes, max_bytes, /))]
-pub(crate) fn document_text<'py>(
-    document: &Bound<'py, PyBytes>,
-    form: u8,
-    max_depth: usize,
-    max_nodes: u64,
-    max_bytes: usize,
+#[pyo3(signature = (value, /, *, max_depth=512, max_nodes=2_147_483_647, max_bytes=2_147_483_647))]
+pub(crate) fn canonical_record_json<'py>(
+    value: &Bound<'py, PyAny>,
+    #[pyo3(from_py_with = max_depth)] max_depth: usize,
+    #[pyo3(from_py_with = max_nodes)] max_nodes: u64,
+    #[pyo3(from_py_with = max_bytes)] max_bytes: usize,
 ) -> PyResult<Bound<'py, PyBytes>> {
-    let limits = Limits {
-        max_depth,
-        max_nodes,
-        max_bytes,
-    };
-    let form = form_of(form)?;
-    let text = detached(document, |bytes| canon::canonicalize(bytes, form, limits))?;
-    Ok(PyBytes::new(document.py(), &text))
+    text_of(
+        value,
+        Form::Record,
+        Limits {
+            max_depth,
+            max_nodes,
+            max_bytes,
+        },
+    )
 }
 
-/// The SHA-256 of the canonical text of a document, without the text.
+/// Write a value so that `decode_lossless` gives back the same, or refuse it.
 #[pyfunction]
-#[pyo3(signature = (document, form, max_depth, max_nodes, max_bytes, /))]
-pub(crate) fn document_digest(
-    document: &Bound<'_, PyBytes>,
-    form: u8,
-    max_depth: usize,
-    max_nodes: u64,
-    max_bytes: usize,
-) -> PyResult<String> {
-    let limits = Limits {
-        max_depth,
-        max_nodes,
-        max_bytes,
-    };
-    let form = form_of(form)?;
-    detached(document, |bytes| canon::digest(bytes, form, limits))
+#[pyo3(signature = (value, /, *, max_depth=100, max_nodes=1_000_000, max_bytes=67_108_864))]
+pub(crate) fn encode_lossless<'py>(
+    value: &Bound<'py, PyAny>,
+    #[pyo3(from_py_with = max_depth)] max_depth: usize,
+    #[pyo3(from_py_with = max_nodes)] max_nodes: u64,
+    #[pyo3(from_py_with = max_bytes)] max_bytes: usize,
+) -> PyResult<Bound<'py, PyBytes>> {
+    text_of(
+        value,
+        Form::Lossless,
+        Limits {
+            max_depth,
+            max_nodes,
+            max_bytes,
+        },
+    )
 }
 
-/// The value that a lossless text stands for.
+/// Hash a value: the SHA-256 of its interchange form, as 64 lower-case hexadecimal digits.
 #[pyfunction]
-#[pyo3(signature = (document, max_depth, max_nodes, max_bytes, /))]
-pub(crate) fn lossless_value<'py>(
-    document: &Bound<'py, PyBytes>,
-    max_depth: usize,
-    max_nodes: u64,
-    max_bytes: usize,
+#[pyo3(signature = (value, /, *, max_depth=128, max_nodes=1_000_000, max_bytes=67_108_864))]
+pub(crate) fn canonical_hash<'py>(
+    value: &Bound<'py, PyAny>,
+    #[pyo3(from_py_with = max_depth)] max_depth: usize,
+    #[pyo3(from_py_with = max_nodes)] max_nodes: u64,
+    #[pyo3(from_py_with = max_bytes)] max_bytes: usize,
+) -> PyResult<Bound<'py, PyString>> {
+    hash_of(
+        value,
+        Form::Interchange,
+        Limits {
+            max_depth,
+            max_nodes,
+            max_bytes,
+        },
+    )
+}
+
+/// Hash a value: the SHA-256 of its record form, as 64 lower-case hexadecimal digits.
+#[pyfunction]
+#[pyo3(signature = (value, /, *, max_depth=512, max_nodes=2_147_483_647, max_bytes=2_147_483_647))]
+pub(crate) fn canonical_record_hash<'py>(
+    value: &Bound<'py, PyAny>,
+    #[pyo3(from_py_with = max_depth)] max_depth: usize,
+    #[pyo3(from_py_with = max_nodes)] max_nodes: u64,
+    #[pyo3(from_py_with = max_bytes)] max_bytes: usize,
+) -> PyResult<Bound<'py, PyString>> {
+    hash_of(
+        value,
+        Form::Record,
+        Limits {
+            max_depth,
+            max_nodes,
+            max_bytes,
+        },
+    )
+}
+
+/// Rewrite a JSON document in the interchange form.
+#[pyfunction]
+#[pyo3(signature = (document, /, *, max_depth=128, max_nodes=1_000_000, max_bytes=67_108_864))]
+pub(crate) fn canonicalize<'py>(
+    document: &Bound<'py, PyAny>,
+    #[pyo3(from_py_with = max_depth)] max_depth: usize,
+    #[pyo3(from_py_with = max_nodes)] max_nodes: u64,
+    #[pyo3(from_py_with = max_bytes)] max_bytes: usize,
+) -> PyResult<Bound<'py, PyBytes>> {
+    rewritten(
+        document,
+        Form::Interchange,
+        Limits {
+            max_depth,
+            max_nodes,
+            max_bytes,
+        },
+    )
+}
+
+/// Rewrite a JSON document in the record form: integer literals keep their digits.
+#[pyfunction]
+#[pyo3(signature = (document, /, *, max_depth=512, max_nodes=2_147_483_647, max_bytes=2_147_483_647))]
+pub(crate) fn canonicalize_record<'py>(
+    document: &Bound<'py, PyAny>,
+    #[pyo3(from_py_with = max_depth)] max_depth: usize,
+    #[pyo3(from_py_with = max_nodes)] max_nodes: u64,
+    #[pyo3(from_py_with = max_bytes)] max_bytes: usize,
+) -> PyResult<Bound<'py, PyBytes>> {
+    rewritten(
+        document,
+        Form::Record,
+        Limits {
+            max_depth,
+            max_nodes,
+            max_bytes,
+        },
+    )
+}
+
+/// Hash a JSON document: the SHA-256 of its interchange form, as lower-case hexadecimal digits.
+#[pyfunction]
+#[pyo3(signature = (document, /, *, max_depth=128, max_nodes=1_000_000, max_bytes=67_108_864))]
+pub(crate) fn canonical_document_hash<'py>(
+    document: &Bound<'py, PyAny>,
+    #[pyo3(from_py_with = max_depth)] max_depth: usize,
+    #[pyo3(from_py_with = max_nodes)] max_nodes: u64,
+    #[pyo3(from_py_with = max_bytes)] max_bytes: usize,
+) -> PyResult<Bound<'py, PyString>> {
+    document_hash(
+        document,
+        Form::Interchange,
+        Limits {
+            max_depth,
+            max_nodes,
+            max_bytes,
+        },
+    )
+}
+
+/// Hash a JSON document: the SHA-256 of its record form, as lower-case hexadecimal digits.
+#[pyfunction]
+#[pyo3(signature = (document, /, *, max_depth=512, max_nodes=2_147_483_647, max_bytes=2_147_483_647))]
+pub(crate) fn canonical_record_document_hash<'py>(
+    document: &Bound<'py, PyAny>,
+    #[pyo3(from_py_with = max_depth)] max_depth: usize,
+    #[pyo3(from_py_with = max_nodes)] max_nodes: u64,
+    #[pyo3(from_py_with = max_bytes)] max_bytes: usize,
+) -> PyResult<Bound<'py, PyString>> {
+    document_hash(
+        document,
+        Form::Record,
+        Limits {
+            max_depth,
+            max_nodes,
+            max_bytes,
+        },
+    )
+}
+
+/// Read what `encode_lossless` wrote: a value of its own at each call.
+#[pyfunction]
+#[pyo3(signature = (document, /, *, max_depth=100, max_nodes=1_000_000, max_bytes=67_108_864))]
+pub(crate) fn decode_lossless<'py>(
+    document: &Bound<'py, PyAny>,
+    #[pyo3(from_py_with = max_depth)] max_depth: usize,
+    #[pyo3(from_py_with = max_nodes)] max_nodes: u64,
+    #[pyo3(from_py_with = max_bytes)] max_bytes: usize,
 ) -> PyResult<Bound<'py, PyAny>> {
     let limits = Limits {
         max_depth,
         max_nodes,
         max_bytes,
     };
+    let document = bytes_of(document)?;
     let tape = detached(document, |bytes| {
         canon::parse(bytes, Form::Lossless, limits)
     })?;
     read::value(document.py(), &tape)
 }
 
-fn form_of(number: u8) -> PyResult<Form> {
-    match number {
-        0 => Ok(Form::Interchange),
-        1 => Ok(Form::Record),
-        2 => Ok(Form::Lossless),
-        _ => Err(PyValueError::new_err("the form is 0, 1 or 2")),
-    }
+fn text_of<'py>(
+    value: &Bound<'py, PyAny>,
+    form: Form,
+    limits: Limits,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let writer: Writer<Keep> = walk(value, form, limits)?;
+    Ok(PyBytes::new(value.py(), writer.text()))
+}
+
+fn hash_of<'py>(
+    value: &Bound<'py, PyAny>,
+    form: Form,
+    limits: Limits,
+) -> PyResult<Bound<'py, PyString>> {
+    let writer: Writer<Hash> = walk(value, form, limits)?;
+    Ok(PyString::new(value.py(), writer.into_hex().as_str()))
+}
+
+fn rewritten<'py>(
+    document: &Bound<'py, PyAny>,
+    form: Form,
+    limits: Limits,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let text = detached(bytes_of(document)?, |bytes| {
+        canon::canonicalize(bytes, form, limits)
+    })?;
+    Ok(PyBytes::new(document.py(), &text))
+}
+
+fn document_hash<'py>(
+    document: &Bound<'py, PyAny>,
+    form: Form,
+    limits: Limits,
+) -> PyResult<Bound<'py, PyString>> {
+    let hex = detached(bytes_of(document)?, |bytes| {
+        canon::digest(bytes, form, limits)
+    })?;
+    Ok(PyString::new(document.py(), hex.as_str()))
+}
+
+/// Only `bytes` are read while detached, because nothing can change them.
+fn bytes_of<'a, 'py>(document: &'a Bound<'py, PyAny>) -> PyResult<&'a Bound<'py, PyBytes>> {
+    document
+        .cast()
+        .map_err(|_| error::misuse(document.py(), "document", "a document is bytes"))
 }
 
 fn detached<'b, T: Send>(
@@ -132,7 +277,7 @@ fn detached<'b, T: Send>(
     } else {
         document.py().detach(|| work(bytes))
     };
-    done.map_err(|refusal| refused(&refusal))
+    done.map_err(|refusal| refused(document.py(), &refusal))
 }
 
 /// Walks fast, and a second time with care if that was refused, to find out where.
@@ -151,24 +296,32 @@ fn walk<D: Drain + Default>(
 #[cold]
 fn diagnose(value: &Bound<'_, PyAny>, form: Form, limits: Limits) -> PyErr {
     let mut walker = Walker::<Owned, Count>::new(value.py(), Writer::new(form, limits));
-    let problem = walker.walk(value).err().unwrap_or(Problem::Changed);
+    // A value that passes now has been changed meanwhile, by a finalizer.
+    let _ = walker.walk(value);
     if let Some(failure) = walker.take_failure() {
         return failure;
     }
-    let type_name = walker.take_culprit();
-    refused(&Refusal {
-        problem,
-        pointer: walker.path(),
-        offset: None,
-        type_name,
-    })
+    let (problem, type_name) = (walker.problem(), walker.take_culprit());
+    refused(
+        value.py(),
+        &Refusal {
+            problem,
+            pointer: walker.path(),
+            offset: None,
+            type_name,
+        },
+    )
 }
 
 #[cold]
-fn refused(refusal: &Refusal) -> PyErr {
-    NativeError::new_err((
-        "canonical.refused",
-        refusal.to_string(),
-        refusal.pointer.clone(),
-    ))
+fn refused(py: Python<'_>, refusal: &Refusal) -> PyErr {
+    let problem = refusal.to_string();
+    let facts = PyDict::new(py);
+    let filled = facts
+        .set_item("path", &refusal.pointer)
+        .and_then(|()| facts.set_item("problem", &problem));
+    filled.map_or_else(
+        |error| error,
+        |()| error::refusal(py, "canonical.refused", &problem, &facts),
+    )
 }

@@ -45,7 +45,7 @@ pub(super) fn value<'py>(py: Python<'py>, tape: &Tape<'_>) -> PyResult<Bound<'py
         let value = single(py, tape, at)?;
         let child = open(&value, tape, at);
         if !put(frame, value)? {
-            return Err(duplicate(&frames));
+            return Err(duplicate(py, &frames));
         }
         frames.extend(child);
         at += 1;
@@ -115,7 +115,7 @@ fn integer<'py>(py: Python<'py>, digits: &str) -> PyResult<Bound<'py, PyAny>> {
     }
 }
 
-fn duplicate(frames: &[Frame<'_>]) -> PyErr {
+fn duplicate(py: Python<'_>, frames: &[Frame<'_>]) -> PyErr {
     let mut pointer = Pointer::default();
     for (depth, frame) in frames.iter().enumerate() {
         let is_last = depth + 1 == frames.len();
@@ -132,10 +132,13 @@ fn duplicate(frames: &[Frame<'_>]) -> PyErr {
         }
     }
     let problem = Problem::DuplicateKey;
-    refused(&Refusal {
-        problem,
-        pointer: pointer.finish(),
-        offset: None,
-        type_name: None,
-    })
+    refused(
+        py,
+        &Refusal {
+            problem,
+            pointer: pointer.finish(),
+            offset: None,
+            type_name: None,
+        },
+    )
 }

@@ -1,62 +1,42 @@
-//! The walk through a Python value, in the order of its text.
-//!
-//! It calls nothing that an object could override: texts and integers are read from their storage, also of
-//! subclasses, and any other subclass is refused. It does not recurse.
+//! The walk through a Python value, in the order of its text. It does not recurse.
 
 use std::collections::BTreeSet;
 
-use pyo3::exceptions::PyUnicodeEncodeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use runlane_core::canon::{Drain, Form, Pointer, Problem, Writer, number, order};
+use runlane_core::canon::{Drain, Form, Pointer, Problem, Stop, Writer};
 
-use super::grip::Grip;
+use super::grip::{Grip, Pair};
+use super::scalar::{self, Kind};
+use super::shape::{KeyText, Place, Shapes};
 
 /// A depth from which on cycles are looked for, at each power of two.
 const FIRST_CYCLE_DEPTH: usize = 8;
 
-enum Kind {
-    Null,
-    Boolean,
-    Integer,
-    Double,
-    Text,
-    List,
-    Tuple,
-    Dict,
-    Other,
-}
-
-/// A key as it is put in order, with the value that goes with it.
+/// A member of a dict that is still to be written.
 struct Member<G: Grip> {
-    prefix: u64,
-    text: *const u8,
-    length: usize,
+    key: KeyText,
     value: Option<G>,
-    _key: G::Key,
-}
-
-impl<G: Grip> Member<G> {
-    fn key(&self) -> &str {
-        // SAFETY: `text` came from `utf8` with this length, and the key is alive: held by `_key`, or by its dict.
-        unsafe { str::from_utf8_unchecked(core::slice::from_raw_parts(self.text, self.length)) }
-    }
-
-    fn is_before(&self, other: &Self) -> bool {
-        self.compare(other).is_lt()
-    }
-
-    fn compare(&self, other: &Self) -> core::cmp::Ordering {
-        let whole = || order::compare(self.key().as_bytes(), other.key().as_bytes());
-        self.prefix.cmp(&other.prefix).then_with(whole)
-    }
+    _held: Option<G::Key>,
 }
 
 /// A container of which a part has been written.
 enum Frame<G> {
-    List { list: G, next: usize },
-    Tuple { tuple: G, next: usize },
-    Dict { dict: G, first: usize, next: usize },
+    List {
+        list: G,
+        next: usize,
+        length: usize,
+    },
+    Tuple {
+        tuple: G,
+        next: usize,
+        length: usize,
+    },
+    Dict {
+        dict: G,
+        first: usize,
+        next: usize,
+    },
 }
 
 impl<G: Grip> Frame<G> {
@@ -80,7 +60,14 @@ pub(super) struct Walker<'py, G: Grip, D> {
     py: Python<'py>,
     writer: Writer<D>,
     frames: Vec<Frame<G>>,
+    /// The members of the open dicts, each dict's behind those of the one around it.
     members: Vec<Member<G>>,
+    /// The members of the dict at hand, as it has them.
+    pairs: Vec<Pair<G>>,
+    /// Their keys, in order.
+    places: Vec<Place>,
+    shapes: Shapes,
+    /// The containers that are open, where that is looked at exactly.
     open: BTreeSet<usize>,
     culprit: Option<String>,
     failure: Option<PyErr>,
@@ -93,6 +80,9 @@ impl<'py, G: Grip, D: Drain> Walker<'py, G, D> {
             writer,
             frames: Vec::with_capacity(8),
             members: Vec::with_capacity(16),
+            pairs: Vec::with_capacity(16),
+            places: Vec::with_capacity(16),
+            shapes: Shapes::default(),
             open: BTreeSet::new(),
             culprit: None,
             failure: None,
@@ -100,16 +90,23 @@ impl<'py, G: Grip, D: Drain> Walker<'py, G, D> {
     }
 
     /// Writes the whole value.
-    pub(super) fn walk(&mut self, root: &Bound<'py, PyAny>) -> Result<(), Problem> {
-        self.value(G::hold(root))?;
-        while let Some(value) = self.next()? {
-            self.value(value)?;
+    pub(super) fn walk(&mut self, root: &Bound<'py, PyAny>) -> Result<(), Stop> {
+        self.writer.enter(0, 1)?;
+        let root = G::hold(root);
+        if !scalar::write(self.py, &mut self.writer, &mut self.failure, root.pointer())? {
+            self.open(root)?;
+            while self.step()? {}
         }
         Ok(())
     }
 
     pub(super) fn into_writer(self) -> Writer<D> {
         self.writer
+    }
+
+    /// Why the walk ended.
+    pub(super) fn problem(&self) -> Problem {
+        self.writer.problem().unwrap_or(Problem::Changed)
     }
 
     /// What Python raised, if that is what ended the walk.
@@ -133,9 +130,11 @@ impl<'py, G: Grip, D: Drain> Walker<'py, G, D> {
                     }
                 }
                 Frame::Dict { first, next, .. } if next > first => {
-                    if let Some(member) = self.members.get(next - 1) {
-                        pointer.key(member.key());
-                    }
+                    pointer.key(
+                        self.members
+                            .get(next - 1)
+                            .map_or("", |member| member.key.get()),
+                    );
                 }
                 Frame::Dict { .. } => {}
             }
@@ -143,279 +142,237 @@ impl<'py, G: Grip, D: Drain> Walker<'py, G, D> {
         pointer.finish()
     }
 
-    /// The next value, after what stands before it has been written.
-    #[inline]
-    fn next(&mut self) -> Result<Option<G>, Problem> {
-        while let Some(frame) = self.frames.last_mut() {
-            match frame {
-                Frame::List { list, next } => {
-                    if let Some(item) = list.list_item(self.py, *next) {
-                        self.writer.part(*next == 0);
-                        *next += 1;
-                        return Ok(Some(item));
-                    }
-                    self.leave();
-                    self.writer.close_array()?;
-                }
-                Frame::Tuple { tuple, next } => {
-                    if let Some(item) = tuple.tuple_item(self.py, *next) {
-                        self.writer.part(*next == 0);
-                        *next += 1;
-                        return Ok(Some(item));
-                    }
-                    self.leave();
-                    self.writer.close_array()?;
-                }
-                Frame::Dict { first, next, .. } => {
-                    if let Some(member) = self.members.get_mut(*next) {
-                        let is_first = *next == *first;
-                        *next += 1;
-                        self.writer.key(member.key(), is_first)?;
-                        if let Some(value) = member.value.take() {
-                            return Ok(Some(value));
-                        }
-                    } else {
-                        let first = *first;
-                        self.members.truncate(first);
-                        self.leave();
-                        self.writer.close_object()?;
+    /// Goes on with the innermost container up to its end or the next container in it; false at the end of all.
+    fn step(&mut self) -> Result<bool, Stop> {
+        let depth = self.frames.len();
+        let (py, writer, failure) = (self.py, &mut self.writer, &mut self.failure);
+        let Some(frame) = self.frames.last_mut() else {
+            return Ok(false);
+        };
+        let mut container = None;
+        match frame {
+            Frame::List { list, next, length } => {
+                while *next < *length {
+                    writer.part(*next == 0)?;
+                    let Some(item) = list.list_item(py, *next) else {
+                        break;
+                    };
+                    *next += 1;
+                    enter_child::<G, D>(writer, depth)?;
+                    if !scalar::write(py, writer, failure, item.pointer())? {
+                        container = Some(item);
+                        break;
                     }
                 }
             }
-        }
-        Ok(None)
-    }
-
-    #[inline]
-    fn value(&mut self, value: G) -> Result<(), Problem> {
-        self.writer.enter(self.frames.len())?;
-        let object = value.pointer();
-        match kind(object, self.writer.form()) {
-            Kind::Text => {
-                let (text, length) = self.utf8(object).ok_or(Problem::LoneSurrogate)?;
-                // SAFETY: UTF-8 by the contract of `utf8`; `value` keeps it alive, or its container does.
-                let text =
-                    unsafe { str::from_utf8_unchecked(core::slice::from_raw_parts(text, length)) };
-                self.writer.string(text)
-            }
-            Kind::Integer => self.integer(object),
-            // SAFETY: attached; a float, whose reading cannot fail.
-            Kind::Double => self.writer.double(unsafe { ffi::PyFloat_AsDouble(object) }),
-            // SAFETY: a comparison of addresses.
-            Kind::Boolean => self.writer.boolean(object == unsafe { ffi::Py_True() }),
-            Kind::Null => self.writer.null(),
-            Kind::Dict => self.dict(value),
-            Kind::List => {
-                self.enter(object)?;
-                self.writer.open_array();
-                self.frames.push(Frame::List {
-                    list: value,
-                    next: 0,
-                });
-                Ok(())
-            }
-            Kind::Tuple => {
-                self.enter(object)?;
-                self.writer.open_array();
-                self.frames.push(Frame::Tuple {
-                    tuple: value,
-                    next: 0,
-                });
-                Ok(())
-            }
-            Kind::Other => {
-                self.culprit = type_name(self.py, object);
-                Err(Problem::ValueType)
-            }
-        }
-    }
-
-    fn dict(&mut self, dict: G) -> Result<(), Problem> {
-        self.enter(dict.pointer())?;
-        let first = self.members.len();
-        let py = self.py;
-        let is_sorted = self.writer.form() != Form::Lossless;
-        let mut in_order = true;
-        let is_exact = self.writer.form() == Form::Lossless;
-        let mut members = core::mem::take(&mut self.members);
-        let gathered = dict.members(py, |key, held, value| {
-            if !is_text(key, is_exact) {
-                self.culprit = type_name(py, key);
-                return Err(Problem::KeyType);
-            }
-            let (text, length) = self.utf8(key).ok_or(Problem::LoneSurrogateInKey)?;
-            // SAFETY: UTF-8 by the contract of `utf8`, alive while its dict is.
-            let prefix = order::prefix(unsafe { core::slice::from_raw_parts(text, length) });
-            let member = Member {
-                prefix,
-                text,
+            Frame::Tuple {
+                tuple,
+                next,
                 length,
-                value: Some(value),
-                _key: held,
-            };
-            if let Some(last) = members.get(first..).and_then(<[Member<G>]>::last) {
-                in_order = in_order && last.is_before(&member);
+            } => {
+                while *next < *length {
+                    writer.part(*next == 0)?;
+                    let Some(item) = tuple.tuple_item(py, *next) else {
+                        break;
+                    };
+                    *next += 1;
+                    enter_child::<G, D>(writer, depth)?;
+                    if !scalar::write(py, writer, failure, item.pointer())? {
+                        container = Some(item);
+                        break;
+                    }
+                }
             }
-            members.push(member);
-            Ok(())
-        });
-        self.members = members;
-        self.writer.open_object();
+            Frame::Dict { first, next, .. } => {
+                while let Some(Member { key, value, .. }) = self.members.get_mut(*next) {
+                    let is_first = *next == *first;
+                    *next += 1;
+                    let Some(value) = value.take() else { continue };
+                    enter_child::<G, D>(writer, depth)?;
+                    writer.key(key.get(), is_first)?;
+                    if !scalar::write(py, writer, failure, value.pointer())? {
+                        container = Some(value);
+                        break;
+                    }
+                }
+            }
+        }
+        match container {
+            Some(container) => self.open(container)?,
+            None => self.close()?,
+        }
+        Ok(true)
+    }
+
+    /// Starts a container, which is the next value.
+    fn open(&mut self, container: G) -> Result<(), Stop> {
+        let object = container.pointer();
+        let kind = scalar::kind(object, self.writer.form());
+        let is_container = matches!(kind, Kind::Dict | Kind::List | Kind::Tuple);
+        if is_container && self.is_open(object) {
+            return Err(self.writer.refuse(Problem::Cycle));
+        }
+        match kind {
+            Kind::Dict => self.open_dict(container),
+            Kind::Tuple => {
+                self.writer.open_array()?;
+                let length = container.tuple_length(self.py);
+                self.frames.push(Frame::Tuple {
+                    tuple: container,
+                    next: 0,
+                    length,
+                });
+                self.enter_children(length)
+            }
+            Kind::List => {
+                self.writer.open_array()?;
+                let length = container.list_length(self.py);
+                self.frames.push(Frame::List {
+                    list: container,
+                    next: 0,
+                    length,
+                });
+                self.enter_children(length)
+            }
+            // A value without others has been written before it comes here.
+            Kind::Null
+            | Kind::Boolean
+            | Kind::Integer
+            | Kind::Double
+            | Kind::Text
+            | Kind::Other => {
+                self.culprit = scalar::type_name(self.py, object);
+                Err(self.writer.refuse(Problem::ValueType))
+            }
+        }
+    }
+
+    fn open_dict(&mut self, dict: G) -> Result<(), Stop> {
+        self.writer.open_object()?;
+        self.pairs.clear();
+        dict.members(self.py, |pair| self.pairs.push(pair));
+        let first = self.members.len();
         self.frames.push(Frame::Dict {
             dict,
             first,
             next: first,
         });
-        gathered?;
-        if is_sorted && !in_order {
-            self.sort(first)
+        self.enter_children(self.pairs.len())?;
+        let known = if G::IS_BORROWED {
+            self.shapes.find(self.pairs.iter().map(|pair| pair.key))
         } else {
-            Ok(())
+            None
+        };
+        if let Some(known) = known {
+            take_members(&mut self.members, &mut self.pairs, known);
+            return Ok(());
         }
-    }
-
-    /// Puts the members of the innermost dict in order. Keys that are no plain `str` may be equal as text.
-    fn sort(&mut self, first: usize) -> Result<(), Problem> {
-        let members = self.members.get_mut(first..).unwrap_or_default();
-        members.sort_unstable_by(Member::compare);
-        let twin = members
-            .windows(2)
-            .position(|pair| matches!(pair, [a, b] if a.compare(b).is_eq()));
-        match (twin, self.frames.last_mut()) {
-            (Some(twin), Some(Frame::Dict { next, .. })) => {
-                *next = first + twin + 2;
-                Err(Problem::DuplicateKey)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn integer(&mut self, object: *mut ffi::PyObject) -> Result<(), Problem> {
-        let mut overflow = 0;
-        // SAFETY: attached; an integer, so nothing is called and only overflow is possible, which is told apart.
-        let value = unsafe { ffi::PyLong_AsLongLongAndOverflow(object, &raw mut overflow) };
-        if overflow == 0 {
-            self.writer.integer(value)
-        } else {
-            self.big_integer(object)
-        }
-    }
-
-    #[cold]
-    fn big_integer(&mut self, object: *mut ffi::PyObject) -> Result<(), Problem> {
-        self.writer.expect_digits(0)?;
-        // Base 16 is exempt from the interpreter's limit on the digits of integers, and takes linear time.
-        // SAFETY: attached; an integer, so its own storage is read. The result is a new reference or an error.
-        let hex =
-            unsafe { Bound::from_owned_ptr_or_err(self.py, ffi::PyNumber_ToBase(object, 16)) };
-        let hex = hex.map_err(|error| self.fail(error))?;
-        let (text, length) = self.utf8(hex.as_ptr()).ok_or(Problem::Changed)?;
-        // A hexadecimal digit is worth 1.204 decimal ones.
-        self.writer
-            .expect_digits(length.saturating_sub(3) / 5 * 6)?;
-        // SAFETY: UTF-8 by the contract of `utf8`, kept alive by `hex`.
-        let hex_digits =
-            unsafe { str::from_utf8_unchecked(core::slice::from_raw_parts(text, length)) };
-        let digits = number::decimal_from_hex(hex_digits).ok_or(Problem::Changed)?;
-        self.writer.digits(&digits)
-    }
-
-    /// The UTF-8 of a `str`, valid as long as it lives; nothing if it has none.
-    #[inline]
-    fn utf8(&mut self, text: *mut ffi::PyObject) -> Option<(*const u8, usize)> {
-        let mut length = 0;
-        // SAFETY: attached; a str or a subclass, whose own storage is read.
-        let bytes = unsafe { ffi::PyUnicode_AsUTF8AndSize(text, &raw mut length) };
-        if bytes.is_null() {
-            let error = PyErr::fetch(self.py);
-            if !error.is_instance_of::<PyUnicodeEncodeError>(self.py) {
-                self.fail(error);
-            }
-            return None;
-        }
-        Some((bytes.cast(), length.cast_unsigned()))
-    }
-
-    #[cold]
-    fn fail(&mut self, error: PyErr) -> Problem {
-        self.failure = Some(error);
-        Problem::Changed
-    }
-
-    /// Looks for a cycle before a container is entered: always exactly, or at some depths, which ends any cycle.
-    fn enter(&mut self, object: *mut ffi::PyObject) -> Result<(), Problem> {
-        if G::IS_EXACT {
-            return if self.open.insert(object.addr()) {
-                Ok(())
-            } else {
-                Err(Problem::Cycle)
-            };
-        }
-        let depth = self.frames.len();
-        if depth >= FIRST_CYCLE_DEPTH && depth.is_power_of_two() {
-            let is_open = self.frames.iter().any(|frame| frame.pointer() == object);
-            return if is_open { Err(Problem::Cycle) } else { Ok(()) };
+        self.arrange()?;
+        take_members(&mut self.members, &mut self.pairs, &self.places);
+        if G::IS_BORROWED {
+            self.shapes
+                .remember(self.pairs.iter().map(|pair| pair.key), &self.places);
         }
         Ok(())
     }
 
-    #[inline]
-    fn leave(&mut self) {
-        if let Some(frame) = self.frames.pop().filter(|_| G::IS_EXACT) {
+    /// Checks the keys of the dict at hand and puts them in order.
+    fn arrange(&mut self) -> Result<(), Stop> {
+        let form = self.writer.form();
+        let mut is_sorted = true;
+        self.places.clear();
+        for (index, pair) in self.pairs.iter().enumerate() {
+            if !scalar::is_key(pair.key, form) {
+                self.culprit = scalar::type_name(self.py, pair.key);
+                return Err(self.writer.refuse(Problem::KeyType));
+            }
+            let Some(text) = scalar::utf8(pair.key) else {
+                let problem = Problem::LoneSurrogateInKey;
+                return Err(scalar::no_utf8(
+                    self.py,
+                    &mut self.writer,
+                    &mut self.failure,
+                    problem,
+                ));
+            };
+            let place = Place::new(index, text);
+            is_sorted = is_sorted
+                && self
+                    .places
+                    .last()
+                    .is_none_or(|last| last.compare(&place).is_lt());
+            self.places.push(place);
+        }
+        if is_sorted || form == Form::Lossless {
+            return Ok(());
+        }
+        self.places.sort_unstable_by(Place::compare);
+        // Keys that are no plain `str` may be equal as text.
+        let is_twin = |pair: &[Place]| matches!(pair, [a, b] if a.compare(b).is_eq());
+        if self.places.windows(2).any(is_twin) {
+            return Err(self.writer.refuse(Problem::DuplicateKey));
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), Stop> {
+        let Some(frame) = self.frames.pop() else {
+            return Ok(());
+        };
+        if !G::IS_BORROWED {
             self.open.remove(&frame.pointer().addr());
         }
+        match frame {
+            Frame::List { .. } | Frame::Tuple { .. } => self.writer.close_array(),
+            Frame::Dict { first, .. } => {
+                self.members.truncate(first);
+                self.writer.close_object()
+            }
+        }
+    }
+
+    /// Counts what a container holds, all at one go where it cannot change.
+    fn enter_children(&mut self, count: usize) -> Result<(), Stop> {
+        if G::IS_BORROWED && count > 0 {
+            let count = u64::try_from(count).unwrap_or(u64::MAX);
+            return self.writer.enter(self.frames.len(), count);
+        }
+        Ok(())
+    }
+
+    /// Whether a container is inside itself: looked for at some depths, which ends any cycle, or always.
+    fn is_open(&mut self, object: *mut ffi::PyObject) -> bool {
+        if !G::IS_BORROWED {
+            return !self.open.insert(object.addr());
+        }
+        let depth = self.frames.len();
+        let is_due = depth >= FIRST_CYCLE_DEPTH && depth.is_power_of_two();
+        is_due && self.frames.iter().any(|frame| frame.pointer() == object)
     }
 }
 
-/// What a value is written as. The lossless form takes nothing but the plain types.
+/// Counts one value of a container that may change, before it is written.
 #[inline]
-fn kind(object: *mut ffi::PyObject, form: Form) -> Kind {
-    // SAFETY: attached, and the walker holds the object; only its type pointer is read.
-    let class = unsafe { ffi::Py_TYPE(object) };
-    if class == &raw mut ffi::PyUnicode_Type {
-        Kind::Text
-    } else if class == &raw mut ffi::PyLong_Type {
-        Kind::Integer
-    } else if class == &raw mut ffi::PyDict_Type {
-        Kind::Dict
-    } else if class == &raw mut ffi::PyList_Type {
-        Kind::List
-    } else if class == &raw mut ffi::PyFloat_Type {
-        Kind::Double
-    } else if class == &raw mut ffi::PyBool_Type {
-        Kind::Boolean
-    // SAFETY: a comparison of addresses.
-    } else if object == unsafe { ffi::Py_None() } {
-        Kind::Null
-    } else if form == Form::Lossless {
-        Kind::Other
-    } else if class == &raw mut ffi::PyTuple_Type {
-        Kind::Tuple
-    // SAFETY: as above; the flags of the type are read.
-    } else if unsafe { ffi::PyUnicode_Check(object) } != 0 {
-        Kind::Text
-    // SAFETY: likewise.
-    } else if unsafe { ffi::PyLong_Check(object) } != 0 {
-        Kind::Integer
+fn enter_child<G: Grip, D: Drain>(writer: &mut Writer<D>, depth: usize) -> Result<(), Stop> {
+    if G::IS_BORROWED {
+        Ok(())
     } else {
-        Kind::Other
+        writer.enter(depth, 1)
     }
 }
 
+/// Puts the members of a dict behind those that wait, in order.
 #[inline]
-fn is_text(object: *mut ffi::PyObject, is_exact: bool) -> bool {
-    // SAFETY: attached, and the key is alive; its type and the flags of its type are read.
-    unsafe {
-        ffi::PyUnicode_CheckExact(object) != 0 || !is_exact && ffi::PyUnicode_Check(object) != 0
-    }
-}
-
-#[cold]
-fn type_name(py: Python<'_>, object: *mut ffi::PyObject) -> Option<String> {
-    // SAFETY: attached, and the object is alive; the name is read from the type itself, and is a new reference.
-    let name = unsafe {
-        Bound::from_owned_ptr_or_opt(py, ffi::PyType_GetQualName(ffi::Py_TYPE(object)).cast())
-    };
-    name.and_then(|name| name.cast_into::<pyo3::types::PyString>().ok())
-        .map(|name| name.to_string_lossy().into_owned())
+fn take_members<G: Grip>(members: &mut Vec<Member<G>>, pairs: &mut [Pair<G>], order: &[Place]) {
+    members.extend(order.iter().map(|place| {
+        let (value, held) = match pairs.get_mut(place.index) {
+            Some(pair) => (pair.value.take(), pair.held.take()),
+            None => (None, None),
+        };
+        Member {
+            key: place.text,
+            value,
+            _held: held,
+        }
+    }));
 }
