@@ -68,7 +68,7 @@ opinion: $(VENV)/.native ## A second type checker's opinion (informative)
 
 wheel: $(VENV)/.tools ## Build sdist and wheel, and prove the wheel in a clean environment
 	rm -rf dist
-	$(BIN)/maturin build --sdist --release --locked --out dist
+	CARGO_TARGET_DIR="$(CURDIR)/target" $(BIN)/maturin build --sdist --release --locked --out dist
 	scripts/prove_wheel.sh $(PYTHON) dist
 
 bench-smoke: $(VENV)/.native ## Run every bench once, to see that it works

@@ -1,7 +1,7 @@
 """The replay server, with a real client and with bare sockets, on both event loops."""
 
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
@@ -26,7 +26,7 @@ def _client(server: ReplayServer) -> httpx2.AsyncClient:
 
 
 @asynccontextmanager
-async def _socket(server: ReplayServer) -> AsyncIterator[anyio.abc.SocketStream]:
+async def _socket(server: ReplayServer) -> AsyncGenerator[anyio.abc.SocketStream, None]:
     address = urlsplit(server.base_url)
     assert address.hostname is not None
     assert address.port is not None

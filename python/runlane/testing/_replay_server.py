@@ -7,7 +7,7 @@ that uses the server passes through unchanged, not wrapped in a group.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
 from typing import Final, Self, TypeAlias
@@ -121,7 +121,7 @@ class ReplayServer:
         return await self._lifetime.__aexit__(kind, error, traceback)
 
     @asynccontextmanager
-    async def _running(self) -> AsyncIterator[None]:
+    async def _running(self) -> AsyncGenerator[None, None]:
         try:
             from runlane.testing._replay_connection import ReplayConnection  # noqa: PLC0415 - h11 is optional
         except ModuleNotFoundError as error:
