@@ -100,8 +100,8 @@ class Rows(Protocol):
         """Return one run."""
         ...
 
-    def runs(self, conversation_id: str, run_ids: Iterable[str] | None, /) -> list[RunRow]:
-        """Return these runs as far as they exist, or all of them; in any order."""
+    def runs(self, conversation_id: str, run_ids: Iterable[str], /) -> list[RunRow]:
+        """Return these runs as far as they exist, in any order."""
         ...
 
     def active(self, conversation_id: str, /) -> list[RunRow]:

@@ -31,6 +31,7 @@ from runlane.store._rows import (
     View,
 )
 from runlane.store._store import DriverStore
+from runlane.store._waiting import wait_at_most
 
 __all__ = ["MemoryDriver", "MemoryStore"]
 
@@ -101,9 +102,9 @@ class _MemoryRows(Rows):
         return self._of(conversation_id).runs.get(run_id)
 
     @override
-    def runs(self, conversation_id: str, run_ids: Iterable[str] | None, /) -> list[RunRow]:
+    def runs(self, conversation_id: str, run_ids: Iterable[str], /) -> list[RunRow]:
         found = self._of(conversation_id).runs
-        return [row for run_id in (found if run_ids is None else run_ids) if (row := found.get(run_id))]
+        return [row for run_id in run_ids if (row := found.get(run_id))]
 
     @override
     def active(self, conversation_id: str, /) -> list[RunRow]:
@@ -305,23 +306,12 @@ class MemoryDriver(StoreDriver):
             rest = ends - self._clock.monotonic()
             if rest <= 0:
                 return False
-            await self._wait(conversation_id, rest)
-
-    async def _wait(self, conversation_id: str, seconds: float) -> None:
-        """Wait for the next write, at most for some seconds of the clock."""
-        event = anyio.Event()
-        self._waiting.setdefault(conversation_id, set()).add(event)
-        try:
-            async with anyio.create_task_group() as group:
-                group.start_soon(self._set_later, event, seconds)
-                await event.wait()
-                group.cancel_scope.cancel()
-        finally:
-            self._waiting.get(conversation_id, set()).discard(event)
-
-    async def _set_later(self, event: anyio.Event, seconds: float) -> None:
-        await self._clock.sleep(seconds)
-        event.set()
+            event = anyio.Event()
+            self._waiting.setdefault(conversation_id, set()).add(event)
+            try:
+                await wait_at_most(event, self._clock, rest)
+            finally:
+                self._waiting.get(conversation_id, set()).discard(event)
 
 
 class MemoryStore(DriverStore):

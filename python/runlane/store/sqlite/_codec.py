@@ -1,0 +1,201 @@
+"""Rows of SQLite as rows of the store, and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from pydantic import ValidationError
+from pydantic_core import from_json
+
+from runlane.errors import RecordCorruptError, RecordTooNewError
+from runlane.records import Record, Run, format_timestamp
+from runlane.store._bodies import encode, encode_json
+from runlane.store._rows import DraftHead, EventRow, Head, MessageRow, RunRow
+
+if TYPE_CHECKING:
+    from apsw import SQLiteValue
+
+__all__ = [
+    "EVENT_COLUMNS",
+    "HEAD_COLUMNS",
+    "MESSAGE_COLUMNS",
+    "RUN_COLUMNS",
+    "SEQ_BITS",
+    "event_row",
+    "head_row",
+    "json_or_none",
+    "message_row",
+    "run_insert",
+    "run_row",
+    "run_update",
+]
+
+Values: TypeAlias = "tuple[SQLiteValue, ...]"
+
+SEQ_BITS: Final = 32
+"""Bits of an entry's sequence in its key; the conversation's number is above."""
+
+HEAD_COLUMNS: Final = (
+    "version, seq, lane_epoch, lane_owner, purged, lowest, next_place, gap, created_at, changed_at, active_at"
+)
+MESSAGE_COLUMNS: Final = "id, position, version, run_id, role, status, body, removed_at"
+EVENT_COLUMNS: Final = f"key & {(1 << SEQ_BITS) - 1}, version, id, command_id, kind, occurred_at, body, ignorable"
+RUN_COLUMNS: Final = (
+    "no, id, schema_version, arrival, version, place, assistant_message_id, queue_priority, created_at, request, "
+    "inputs, state, revision, execution_sequence, owner_id, fencing_token, terminal_reason, terminal_policy_name, "
+    "absorbed_into, updated_at, draft_kinds, draft_patches, draft_size, draft_sha256, last_operation, usage"
+)
+
+
+def head_row(row: Values, /) -> Head:
+    """Read a head from `HEAD_COLUMNS`."""
+    version, seq, epoch, owner, purged, *rest = row
+    return Head(version, seq, epoch, owner, bool(purged), *rest)  # type: ignore[arg-type]
+
+
+def message_row(row: Values, /) -> MessageRow:
+    """Read a message from `MESSAGE_COLUMNS`."""
+    return MessageRow(*row)  # type: ignore[arg-type]
+
+
+def event_row(row: Values, /) -> EventRow:
+    """Read a ledger entry from `EVENT_COLUMNS`."""
+    seq, version, event_id, command_id, kind, occurred_at, body, ignorable = row
+    return EventRow(
+        seq,  # type: ignore[arg-type]
+        version,  # type: ignore[arg-type]
+        event_id,  # type: ignore[arg-type]
+        event_id if command_id is None else command_id,  # type: ignore[arg-type]
+        kind,  # type: ignore[arg-type]
+        occurred_at,  # type: ignore[arg-type]
+        body,  # type: ignore[arg-type]
+        bool(ignorable),
+    )
+
+
+def run_row(conversation_id: str, row: Values, /) -> tuple[int, RunRow]:
+    """Read a run, and its number, from `RUN_COLUMNS`.
+
+    Raises:
+        RecordTooNewError: A later release wrote it.
+        RecordCorruptError: It contradicts itself.
+    """
+    no, run_id, schema_version, arrival, version, place, assistant, priority, created, request, inputs, *live = row
+    state, revision, sequence, owner, token, reason, policy, absorbed, updated, *tail = live
+    kinds, patches, size, sha256, operation, usage = tail
+    what = f"run {run_id!r} of conversation {conversation_id!r}"
+    if schema_version != 1:
+        raise RecordTooNewError(f"{what} has schema version {schema_version}; this program knows 1")
+    try:
+        run = Run.model_validate(
+            {
+                "id": run_id,
+                "conversation_id": conversation_id,
+                "input_message_ids": _parsed(inputs),
+                "assistant_message_id": assistant,
+                "state": state,
+                "revision": revision,
+                "queue_priority": priority,
+                "execution_sequence": sequence,
+                "owner_id": owner,
+                "fencing_token": token,
+                "terminal_reason": reason,
+                "terminal_policy_name": policy,
+                "absorbed_into_run_id": absorbed,
+                "usage": _parsed(usage),
+                "last_operation": _parsed(operation),
+                "request": _parsed(request),
+                "created_at": created,
+                "updated_at": updated,
+            }
+        )
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        path = ".".join(str(step) for step in first["loc"])
+        raise RecordCorruptError(f"{what} is not valid{f' at {path}' if path else ''}: {first['msg']}") from None
+    except ValueError:
+        raise RecordCorruptError(f"{what} holds bytes that are not JSON") from None
+    draft = None
+    if kinds is not None:
+        draft = DraftHead(kinds, patches, size, sha256)  # type: ignore[arg-type]
+    return no, RunRow(run, arrival, version, place, draft)  # type: ignore[return-value, arg-type]
+
+
+def _parsed(body: SQLiteValue) -> object:
+    return None if body is None else from_json(body)  # type: ignore[arg-type]
+
+
+def json_or_none(record: Record | None, argument: str, /) -> bytes | None:
+    """Write an optional record."""
+    return None if record is None else encode(record, argument=argument)
+
+
+def run_insert(conversation: int, row: RunRow, /) -> tuple[str, Values]:
+    """Return the statement that adds a run, with its values."""
+    run = row.run
+    statement = (
+        "INSERT INTO run (conversation, id, assistant_message_id, queue_priority, created_at, request, inputs, arrival,"
+        " version, place, state, revision, execution_sequence, owner_id, fencing_token, terminal_reason,"
+        " terminal_policy_name, absorbed_into, updated_at, draft_kinds, draft_patches, draft_size, draft_sha256,"
+        " last_operation, usage)"
+        " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+    )
+    values = (
+        conversation,
+        run.id,
+        run.assistant_message_id,
+        run.queue_priority,
+        format_timestamp(run.created_at),
+        None if run.request is None else encode_json(run.request, argument="run.request"),
+        encode_json(list(run.input_message_ids), argument="run"),
+        row.arrival,
+        *_live(row),
+        json_or_none(run.last_operation, "operation"),
+        json_or_none(run.usage, "usage"),
+    )
+    return statement, values
+
+
+def _live(row: RunRow) -> Values:
+    run, draft = row.run, row.draft
+    return (
+        row.version,
+        row.place,
+        run.state,
+        run.revision,
+        run.execution_sequence,
+        run.owner_id,
+        run.fencing_token,
+        run.terminal_reason,
+        run.terminal_policy_name,
+        run.absorbed_into_run_id,
+        format_timestamp(run.updated_at),
+        None if draft is None else draft.kinds,
+        None if draft is None else draft.patches,
+        None if draft is None else draft.size,
+        None if draft is None else draft.sha256,
+    )
+
+
+_UPDATE: Final = (
+    "UPDATE run SET version = ?, place = ?, state = ?, revision = ?, execution_sequence = ?, owner_id = ?,"
+    " fencing_token = ?, terminal_reason = ?, terminal_policy_name = ?, absorbed_into = ?, updated_at = ?,"
+    " draft_kinds = ?, draft_patches = ?, draft_size = ?, draft_sha256 = ?{more} WHERE no = ?"
+)
+
+
+def run_update(no: int, before: RunRow, after: RunRow, /) -> tuple[str, Values]:
+    """Return the statement that changes a run, with its values; long columns are written only if they changed."""
+    more = ""
+    values: list[SQLiteValue] = []
+    old, new = before.run, after.run
+    if new.input_message_ids != old.input_message_ids:
+        more += ", inputs = ?"
+        values.append(encode_json(list(new.input_message_ids), argument="run"))
+    if new.last_operation is not old.last_operation:
+        more += ", last_operation = ?"
+        values.append(json_or_none(new.last_operation, "operation"))
+    if new.usage is not old.usage:
+        more += ", usage = ?"
+        values.append(json_or_none(new.usage, "usage"))
+    return _UPDATE.format(more=more), (*_live(after), *values, no)

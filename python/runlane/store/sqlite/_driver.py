@@ -1,0 +1,250 @@
+"""The SQLite driver: one file, one writing thread, a few reading threads, a keeper."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar, cast
+
+import anyio
+import anyio.to_thread
+import apsw
+from typing_extensions import override
+
+from runlane.clock import Clock, SystemClock
+from runlane.errors import InvalidValueError, StoreClosedError, StoreUnavailableError, UsageError
+from runlane.ids import IdSource, RandomIds
+from runlane.store._driver import Rows, StoreDriver
+from runlane.store._port import Lease
+from runlane.store._waiting import wait_at_most
+from runlane.store.sqlite._errors import typed
+from runlane.store.sqlite._host import Host
+from runlane.store.sqlite._keeper import HeldLease, Keeper, Waiter
+from runlane.store.sqlite._open import Durability, connect, prepare
+from runlane.store.sqlite._owners import register, release, sweep
+from runlane.store.sqlite._readers import Query, Readers
+from runlane.store.sqlite._rows import SqliteRows
+from runlane.store.sqlite._writer import Mutation, Writer
+
+__all__ = ["SqliteDriver", "SqliteOptions"]
+
+T = TypeVar("T")
+
+_BACKUP_PAGES = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqliteOptions:
+    """How a file is used.
+
+    Attributes:
+        durability: `full`: what was answered survives a loss of power. `relaxed`: it survives the end of the process;
+            the newest commits may be lost with the power.
+        busy_timeout: Seconds to wait for another process's write before `StoreUnavailableError`.
+        readers: How many threads read.
+        max_waiting: How many mutations may wait before `StoreBusyError`.
+        lease_ttl: Seconds after which an owner that stopped renewing counts as gone.
+        lease_beat: Seconds between renewals.
+    """
+
+    durability: Durability = "full"
+    busy_timeout: float = 5.0
+    readers: int = 4
+    max_waiting: int = 512
+    lease_ttl: float = 10.0
+    lease_beat: float = 2.0
+
+    def __post_init__(self) -> None:
+        if self.durability not in {"full", "relaxed"}:
+            raise InvalidValueError("must be 'full' or 'relaxed'", argument="durability")
+        for name in ("busy_timeout", "readers", "max_waiting", "lease_ttl", "lease_beat"):
+            if not getattr(self, name) > 0:
+                raise InvalidValueError("must be positive", argument=name)
+        if self.lease_beat * 2 > self.lease_ttl:
+            raise InvalidValueError("must be at most half of lease_ttl", argument="lease_beat")
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """The threads of an open store, and the process they belong to."""
+
+    pid: int
+    writer: Writer
+    readers: Readers
+    keeper: Keeper
+
+
+class SqliteDriver(StoreDriver):
+    """Transactions over one file, which many processes of one host may have open."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        options: SqliteOptions | None = None,
+        /,
+        *,
+        clock: Clock | None = None,
+        ids: IdSource | None = None,
+    ) -> None:
+        if str(path) in {"", ":memory:"}:
+            raise InvalidValueError("names no file; use MemoryStore for a store in memory", argument="path")
+        self.path = Path(os.path.abspath(path))  # noqa: PTH100  resolve() would follow a link
+        self.options = options or SqliteOptions()
+        self._clock = clock or SystemClock()
+        self._ids = ids or RandomIds()
+        self._host = Host()
+        self._opened: _Opened | None = None
+
+    @property
+    @override
+    def location(self) -> str:
+        return str(self.path)
+
+    # --- opening and closing --------------------------------------------------------------------------------------
+
+    @override
+    async def open(self) -> None:
+        if self._opened is not None:
+            raise UsageError("is open already", argument="store")
+        await anyio.to_thread.run_sync(self._open)
+
+    def _open(self) -> None:
+        options = self.options
+        prepare(self.path, options.durability, options.busy_timeout, store_id=self._ids.new("store"))
+        self._host = Host()
+        relaxed = partial(connect, self.path, "relaxed", options.busy_timeout)
+        with typed(self.location):
+            keeper = Keeper(relaxed, self._host, options.lease_ttl, options.lease_beat)
+            try:
+                writer = Writer(self._connect, self.location, self._host, keeper.committed, options.max_waiting)
+            except BaseException:
+                keeper.close()
+                raise
+        writer.checkpoint_wanted = keeper.wants_checkpoint
+        readers = Readers(self._connect, self.location, self._host, options.readers)
+        self._opened = _Opened(os.getpid(), writer, readers, keeper)
+
+    def _connect(self) -> apsw.Connection:
+        return connect(self.path, self.options.durability, self.options.busy_timeout)
+
+    @override
+    async def close(self) -> None:
+        opened, self._opened = self._opened, None
+        if opened is None or opened.pid != os.getpid():
+            return
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(_close, opened)
+
+    def _use(self) -> _Opened:
+        opened = self._opened
+        if opened is None:
+            raise StoreClosedError("is not open; use it inside `async with`", store=self.location)
+        if opened.pid != os.getpid():
+            raise StoreClosedError("was opened before a fork; open another one in this process", store=self.location)
+        return opened
+
+    # --- transactions ---------------------------------------------------------------------------------------------
+
+    @override
+    async def read(self, work: Callable[[Rows], T], /) -> T:
+        query = Query(work)
+        self._use().readers.submit(query)
+        return cast("T", await query.reply.wait())
+
+    @override
+    async def write(self, work: Callable[[Rows], T], conversation_id: str, /) -> T:
+        mutation = Mutation(work, conversation_id)
+        self._use().writer.submit(mutation)
+        return cast("T", await mutation.reply.wait())
+
+    @property
+    def writer(self) -> Writer:
+        """The writing thread, for tests that stop it."""
+        return self._use().writer
+
+    # --- ownership ------------------------------------------------------------------------------------------------
+
+    @override
+    def hold_lease(self, owner_id: str, /) -> AbstractAsyncContextManager[Lease]:
+        return self._hold(owner_id)
+
+    @asynccontextmanager
+    async def _hold(self, owner_id: str) -> AsyncIterator[Lease]:
+        opened = self._use()
+        lease = HeldLease(owner_id, self._host, self.options.lease_ttl)
+        await self._change_owners(lambda rows: register(rows.cursor, self._host, owner_id, self.options.lease_ttl))
+        opened.keeper.add(lease)
+        try:
+            yield lease
+        finally:
+            opened.keeper.remove(lease)
+            lease.lose()
+            # A store that cannot be reached any more lets the lease run out by itself.
+            with anyio.CancelScope(shield=True), suppress(StoreUnavailableError, StoreClosedError):
+                await self._change_owners(lambda rows: release(rows.cursor, owner_id))
+
+    @override
+    async def sweep_owners(self) -> Sequence[str]:
+        return await self._change_owners(lambda rows: sweep(rows.cursor, self._host))
+
+    async def _change_owners(self, work: Callable[[SqliteRows], T]) -> T:
+        def change(rows: Rows) -> T:
+            own = cast("SqliteRows", rows)
+            own.begin_saving()
+            return work(own)
+
+        return await self.write(change, "")
+
+    # --- notification ---------------------------------------------------------------------------------------------
+
+    @override
+    async def wait_for_change(self, conversation_id: str, version: int, max_wait: float, /) -> bool:
+        keeper = self._use().keeper
+        ends = self._clock.monotonic() + max_wait
+        while True:
+            waiter = Waiter(conversation_id, version)
+            keeper.watch(waiter)
+            try:
+                if (await self.read(lambda rows: rows.head(conversation_id))).version > version:
+                    return True
+                rest = ends - self._clock.monotonic()
+                if rest <= 0:
+                    return False
+                await wait_at_most(waiter.event, self._clock, rest)
+            finally:
+                keeper.unwatch(waiter)
+
+    # --- backup ---------------------------------------------------------------------------------------------------
+
+    async def backup(self, target: str | Path, /) -> None:
+        """Copy the store, as it is now, into a new file, while it is in use."""
+        self._use()
+        await anyio.to_thread.run_sync(self._backup, Path(target))
+
+    def _backup(self, target: Path) -> None:
+        try:
+            os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
+        except OSError as error:
+            raise StoreUnavailableError(f"the copy cannot be made: {error.strerror}", store=str(target)) from error
+        with typed(str(target)):
+            source = self._connect()
+            copy = apsw.Connection(str(target), flags=apsw.SQLITE_OPEN_READWRITE)
+            try:
+                with copy.backup("main", source, "main") as backup:
+                    while not backup.done:
+                        backup.step(_BACKUP_PAGES)
+                copy.execute("UPDATE meta SET value = ? WHERE key = 'store_id'", (self._ids.new("store"),))
+                copy.execute("DELETE FROM owner")
+            finally:
+                copy.close()
+                source.close()
+
+
+def _close(opened: _Opened) -> None:
+    opened.readers.close()
+    opened.keeper.close()
+    opened.writer.close()

@@ -1,0 +1,217 @@
+"""The thread that looks after a store beside its traffic: leases, checkpoints, other processes' commits.
+
+It has a connection of its own and nothing in common with event loops or tools, so a blocked loop does not cost a lease.
+Its connection does not wait for the disk: a lease need not survive a loss of power, since a boot ends all leases.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+import anyio
+import apsw
+
+from runlane.store.sqlite._bridge import Post, post_to_this_loop
+from runlane.store.sqlite._host import Host
+from runlane.store.sqlite._owners import renew
+
+__all__ = ["HeldLease", "Keeper", "Waiter"]
+
+_POLL: Final = 0.1
+_CHECKPOINT_PAGES: Final = 1000
+
+
+class HeldLease:
+    """A lease of this process.
+
+    It counts as lost a third of its time before it really expires, measured from before its last renewal was sent: who
+    trusts `held` has stopped before anybody else may begin.
+    """
+
+    def __init__(self, owner_id: str, host: Host, ttl: float) -> None:
+        self.owner_id = owner_id
+        self._host = host
+        self._margin = ttl / 3
+        self._until = host.now() + ttl
+        self._lost = False
+
+    @property
+    def held(self) -> bool:
+        """Whether the lease is held; once False, for ever False."""
+        if not self._lost and self._host.now() > self._until - self._margin:
+            self._lost = True
+        return not self._lost
+
+    def renewed(self, until: float) -> None:
+        """Note a renewal."""
+        self._until = until
+
+    def lose(self) -> None:
+        """Note that it is gone."""
+        self._lost = True
+
+
+@dataclass(slots=True, eq=False)
+class Waiter:
+    """A task that waits for a conversation to get past a version."""
+
+    conversation_id: str
+    version: int
+    post: Post = field(default_factory=post_to_this_loop)
+    event: anyio.Event = field(default_factory=anyio.Event)
+
+
+class Keeper:
+    """Renews leases, checkpoints, and watches for what others commit.
+
+    Args:
+        connect: Opens its connection; called in its thread.
+        host: The clock of leases.
+        ttl: Seconds a lease lasts.
+        beat: Seconds between renewals.
+    """
+
+    def __init__(self, connect: Callable[[], apsw.Connection], host: Host, ttl: float, beat: float) -> None:
+        self._connect = connect
+        self._host = host
+        self._ttl = ttl
+        self._beat = beat
+        self._wake = threading.Condition()
+        self._closed = False
+        self._leases: dict[str, HeldLease] = {}
+        self._waiters: dict[str, set[Waiter]] = {}
+        self._next_beat = host.now() + beat
+        self._checkpoint = False
+        self._backfilled = False
+        self._pages_then = 0
+        self._data_version = 0
+        self._thread = threading.Thread(target=self._run, name="runlane-keeper", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread. Blocks."""
+        with self._wake:
+            self._closed = True
+            self._wake.notify()
+        self._thread.join()
+
+    def add(self, lease: HeldLease) -> None:
+        """Keep a lease alive."""
+        with self._wake:
+            self._leases[lease.owner_id] = lease
+            self._wake.notify()
+
+    def remove(self, lease: HeldLease) -> None:
+        """Keep it alive no longer."""
+        with self._wake:
+            self._leases.pop(lease.owner_id, None)
+
+    def watch(self, waiter: Waiter) -> None:
+        """Wake a task when its conversation may have changed."""
+        with self._wake:
+            self._waiters.setdefault(waiter.conversation_id, set()).add(waiter)
+            self._wake.notify()
+
+    def unwatch(self, waiter: Waiter) -> None:
+        """Forget a task."""
+        with self._wake:
+            waiters = self._waiters.get(waiter.conversation_id, set())
+            waiters.discard(waiter)
+            if not waiters:
+                self._waiters.pop(waiter.conversation_id, None)
+
+    def committed(self, conversation_ids: Iterable[str]) -> None:
+        """Wake whoever waits for these conversations."""
+        if not self._waiters:
+            return
+        with self._wake:
+            found = [waiter for key in conversation_ids for waiter in self._waiters.pop(key, ())]
+        _notify(found)
+
+    def wants_checkpoint(self, pages: int) -> bool:
+        """Answer the writer, after a commit that left this many pages in the log.
+
+        A checkpoint made here leaves over what was committed meanwhile, so the log would never start again from its
+        beginning: once most of it is done, the writer does the little rest between two groups.
+        """
+        if self._backfilled:
+            self._backfilled = False
+            self._pages_then = pages
+            return True
+        grown = pages - self._pages_then if pages >= self._pages_then else pages
+        if grown >= _CHECKPOINT_PAGES and not self._checkpoint:
+            with self._wake:
+                self._checkpoint = True
+                self._wake.notify()
+        return False
+
+    # --- in the thread ----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        connection = self._connect()
+        self._data_version = connection.data_version()
+        while self._sleep():
+            # Whatever fails here is tried again at the next beat; a lease that cannot be renewed runs out by itself.
+            with suppress(apsw.Error):
+                self._beat_once(connection)
+                self._look_around(connection)
+                self._backfill(connection)
+        connection.close()
+
+    def _sleep(self) -> bool:
+        with self._wake:
+            if not self._closed and not self._checkpoint:
+                rest = max(0.0, self._next_beat - self._host.now()) if self._leases else None
+                if self._waiters:
+                    rest = _POLL if rest is None else min(rest, _POLL)
+                self._wake.wait(rest)
+            return not self._closed
+
+    def _beat_once(self, connection: apsw.Connection) -> None:
+        now = self._host.now()
+        with self._wake:
+            leases = dict(self._leases)
+        if not leases or now < self._next_beat:
+            return
+        self._next_beat = now + self._beat
+        until = now + self._ttl
+        with connection:
+            lost = renew(connection, leases, until)
+        for owner_id, lease in leases.items():
+            if owner_id in lost:
+                lease.lose()
+            else:
+                lease.renewed(until)
+
+    def _look_around(self, connection: apsw.Connection) -> None:
+        """Wake those whose conversation is past their version, if anything was committed since the last look."""
+        seen = connection.data_version()
+        if not self._waiters or seen == self._data_version:
+            return
+        self._data_version = seen
+        with self._wake:
+            waiting = [waiter for waiters in self._waiters.values() for waiter in waiters]
+        _notify([waiter for waiter in waiting if _version(connection, waiter.conversation_id) > waiter.version])
+
+    def _backfill(self, connection: apsw.Connection) -> None:
+        if not self._checkpoint:
+            return
+        self._checkpoint = False
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        self._backfilled = True
+
+
+def _version(connection: apsw.Connection, conversation_id: str) -> int:
+    row = connection.execute("SELECT version FROM conversation WHERE id = ?", (conversation_id,)).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def _notify(waiters: Iterable[Waiter]) -> None:
+    for waiter in waiters:
+        # A loop that is gone has nobody left to wake.
+        with suppress(RuntimeError):
+            waiter.post(waiter.event.set)

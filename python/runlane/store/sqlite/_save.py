@@ -1,0 +1,197 @@
+"""Writing what was decided: one statement a row, every value bound."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import apsw
+
+from runlane.errors import StoreError, UsageError
+from runlane.store._bodies import encode_json
+from runlane.store._rows import Changes, Head
+from runlane.store.sqlite._codec import SEQ_BITS, run_insert, run_update
+
+__all__ = ["PATCH_BITS", "PATCH_MASK", "save"]
+
+PATCH_BITS: Final = 24
+PATCH_MASK: Final = (1 << PATCH_BITS) - 1
+
+RunNumbers = dict[tuple[str, str], int]
+
+
+def save(
+    connection: apsw.Connection,
+    conversation_id: str,
+    number: int,
+    changes: Changes,
+    run_numbers: RunNumbers,
+    /,
+) -> None:
+    """Write one transaction's changes.
+
+    Args:
+        connection: Where a transaction is open.
+        conversation_id: The conversation.
+        number: Its number, 0 if it is new.
+        changes: What was decided.
+        run_numbers: Numbers of the runs that were read, by (conversation id, run id); new runs are added.
+
+    Raises:
+        UsageError: An entry's id is taken.
+    """
+    cursor = connection.cursor()
+    number = _save_head(cursor, connection, conversation_id, number, changes)
+    _save_runs(cursor, connection, conversation_id, number, changes, run_numbers)
+    _save_messages(cursor, number, changes)
+    for receipt in changes.receipts:
+        values = (number, receipt.key, receipt.run_id, receipt.message_id, receipt.sha256)
+        cursor.execute("INSERT INTO receipt VALUES (?, ?, ?, ?, ?)", values)
+    for seed in changes.seeds:
+        ids = encode_json(list(seed.message_ids), argument="inputs")
+        cursor.execute("INSERT INTO seed VALUES (?, ?, ?)", (number, seed.key, ids))
+    _save_drafts(cursor, conversation_id, changes, run_numbers)
+    _save_entries(cursor, number, changes)
+
+
+def _save_head(
+    cursor: apsw.Cursor, connection: apsw.Connection, conversation_id: str, number: int, changes: Changes
+) -> int:
+    before, head = changes.before, changes.head
+    if number == 0:
+        cursor.execute(
+            "INSERT INTO conversation (id, version, seq, lane_epoch, lane_owner, lowest, next_place, gap, created_at,"
+            " changed_at, active_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                conversation_id,
+                head.version,
+                head.seq,
+                head.lane_epoch,
+                head.lane_owner,
+                head.lowest,
+                head.next_place,
+                head.gap,
+                head.created_at,
+                head.changed_at,
+                head.active_at,
+            ),
+        )
+        return connection.last_insert_rowid()
+    if head is before:
+        return number
+    if _only_moved_on(before, head):
+        cursor.execute(
+            "UPDATE conversation SET version = ?, seq = ?, changed_at = ? WHERE no = ? AND version = ? AND seq = ?",
+            (head.version, head.seq, head.changed_at, number, before.version, before.seq),
+        )
+    else:
+        cursor.execute(
+            "UPDATE conversation SET version = ?, seq = ?, changed_at = ?, lane_epoch = ?, lane_owner = ?, lowest = ?,"
+            " next_place = ?, gap = ?, active_at = ? WHERE no = ? AND version = ? AND seq = ?",
+            (
+                head.version,
+                head.seq,
+                head.changed_at,
+                head.lane_epoch,
+                head.lane_owner,
+                head.lowest,
+                head.next_place,
+                head.gap,
+                head.active_at,
+                number,
+                before.version,
+                before.seq,
+            ),
+        )
+    if connection.changes() != 1:
+        raise StoreError(f"the head of conversation {conversation_id!r} moved inside a transaction")
+    return number
+
+
+def _only_moved_on(before: Head, head: Head) -> bool:
+    return (
+        before.lane_epoch == head.lane_epoch
+        and before.lane_owner == head.lane_owner
+        and before.lowest == head.lowest
+        and before.next_place == head.next_place
+        and before.gap == head.gap
+        and before.active_at == head.active_at
+    )
+
+
+def _save_runs(
+    cursor: apsw.Cursor,
+    connection: apsw.Connection,
+    conversation_id: str,
+    number: int,
+    changes: Changes,
+    run_numbers: RunNumbers,
+) -> None:
+    for run_id, (before, after) in changes.runs.items():
+        key = (conversation_id, run_id)
+        if before is None:
+            cursor.execute(*run_insert(number, after))
+            run_numbers[key] = connection.last_insert_rowid()
+        else:
+            cursor.execute(*run_update(run_numbers[key], before, after))
+        if before is None and after.run.is_active:
+            cursor.execute("INSERT INTO active_run VALUES (?, ?, ?)", (*key, run_numbers[key]))
+        elif before is not None and not after.run.is_active:
+            cursor.execute("DELETE FROM active_run WHERE conversation_id = ? AND run_id = ?", key)
+
+
+def _save_messages(cursor: apsw.Cursor, number: int, changes: Changes) -> None:
+    for row in changes.messages:
+        cursor.execute(
+            "INSERT INTO message (conversation, id, position, version, run_id, role, status, body)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (number, row.message_id, row.position, row.version, row.run_id, row.role, row.status, row.body),
+        )
+    for row in changes.answers:
+        cursor.execute(
+            "UPDATE message SET position = ?, version = ?, status = ?, body = ? WHERE id = ? AND conversation = ?",
+            (row.position, row.version, row.status, row.body, row.message_id, number),
+        )
+    version = changes.head.version
+    for message_id, position in changes.moved:
+        cursor.execute(
+            "UPDATE message SET position = ?, version = ? WHERE id = ? AND conversation = ? AND removed_at IS NULL",
+            (position, version, message_id, number),
+        )
+    for message_id, at in changes.removed:
+        cursor.execute(
+            "UPDATE message SET removed_at = ?, version = ? WHERE id = ? AND conversation = ?",
+            (at, at, message_id, number),
+        )
+
+
+def _save_drafts(cursor: apsw.Cursor, conversation_id: str, changes: Changes, run_numbers: RunNumbers) -> None:
+    for change in changes.drafts:
+        base = run_numbers[conversation_id, change.run_id] << PATCH_BITS
+        if change.patch == 0:
+            cursor.execute("DELETE FROM draft WHERE key BETWEEN ? AND ?", (base, base | PATCH_MASK))
+        else:
+            cursor.execute("INSERT INTO draft VALUES (?, ?)", (base | change.patch, change.body))
+
+
+def _save_entries(cursor: apsw.Cursor, number: int, changes: Changes) -> None:
+    lowest, highest = number << SEQ_BITS, ((number + 1) << SEQ_BITS) - 1
+    for row in changes.entries:
+        taken = cursor.execute(
+            "SELECT 1 FROM event WHERE id = ? AND key BETWEEN ? AND ?", (row.event_id, lowest, highest)
+        ).fetchone()
+        if taken is not None:
+            raise UsageError(f"{row.event_id!r} was used by another command", argument="command_id")
+        cursor.execute(
+            "INSERT INTO event (key, version, id, command_id, kind, occurred_at, ignorable, body)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                lowest | row.seq,
+                row.version,
+                row.event_id,
+                None if row.command_id == row.event_id else row.command_id,
+                row.kind,
+                row.occurred_at,
+                row.ignorable,
+                row.body,
+            ),
+        )

@@ -1,0 +1,146 @@
+"""The tables of a SQLite store, and how a file of an earlier version becomes one of this version.
+
+Choices worth knowing:
+
+* A conversation's text id is stored once, in its head; everything else refers to its number.
+* Unique indexes begin with the record's id, not with the conversation. Ids that grow with time, as those of
+  `runlane.ids.RandomIds` do, are then appended at the right edge of one page that all lanes share, and a group of
+  commits writes few pages.
+* Ledger entries are clustered by conversation: their key is the conversation's number and the sequence in one integer.
+  Draft rows are clustered by run in the same way.
+* `active_run` holds the backlog only. Recovery and the queue are read from it, whatever the history holds.
+* An answer's row exists from admission on, without a body: it reserves the id.
+* Every table is STRICT, so a column holds the type it declares or the row is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["APPLICATION_ID", "MIGRATIONS", "SCHEMA_VERSION", "TABLES"]
+
+APPLICATION_ID: Final = 0x524C4E45
+"""`RLNE` in the header of the file: it is ours."""
+
+TABLES: Final = frozenset(
+    {"meta", "conversation", "run", "active_run", "message", "draft", "receipt", "seed", "event", "owner"}
+)
+
+_FIRST: Final = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
+
+CREATE TABLE conversation (
+  no INTEGER PRIMARY KEY,
+  id TEXT NOT NULL UNIQUE,
+  version INTEGER NOT NULL,
+  seq INTEGER NOT NULL,
+  lane_epoch INTEGER NOT NULL,
+  lane_owner TEXT,
+  purged INTEGER NOT NULL DEFAULT 0,
+  lowest INTEGER NOT NULL,
+  next_place INTEGER NOT NULL,
+  gap INTEGER NOT NULL,
+  created_at TEXT NOT NULL,
+  changed_at TEXT NOT NULL,
+  active_at TEXT NOT NULL
+) STRICT;
+CREATE INDEX conversation_by_activity ON conversation (active_at DESC, id) WHERE purged = 0;
+
+CREATE TABLE run (
+  no INTEGER PRIMARY KEY,
+  conversation INTEGER NOT NULL,
+  id TEXT NOT NULL,
+  schema_version INTEGER NOT NULL DEFAULT 1,
+  arrival INTEGER NOT NULL,
+  version INTEGER NOT NULL,
+  place INTEGER,
+  assistant_message_id TEXT NOT NULL,
+  queue_priority TEXT,
+  created_at TEXT NOT NULL,
+  request BLOB,
+  inputs BLOB NOT NULL,
+  state TEXT NOT NULL,
+  revision INTEGER NOT NULL,
+  execution_sequence INTEGER,
+  owner_id TEXT,
+  fencing_token INTEGER,
+  terminal_reason TEXT,
+  terminal_policy_name TEXT,
+  absorbed_into TEXT,
+  updated_at TEXT NOT NULL,
+  draft_kinds TEXT,
+  draft_patches INTEGER,
+  draft_size INTEGER,
+  draft_sha256 BLOB,
+  last_operation BLOB,
+  usage BLOB
+) STRICT;
+CREATE UNIQUE INDEX run_by_id ON run (id, conversation);
+
+CREATE TABLE active_run (
+  conversation_id TEXT NOT NULL,
+  run_id TEXT NOT NULL,
+  run INTEGER NOT NULL,
+  PRIMARY KEY (conversation_id, run_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE message (
+  no INTEGER PRIMARY KEY,
+  conversation INTEGER NOT NULL,
+  id TEXT NOT NULL,
+  position INTEGER,
+  removed_at INTEGER,
+  version INTEGER NOT NULL,
+  run_id TEXT,
+  role TEXT NOT NULL,
+  status TEXT NOT NULL,
+  body BLOB
+) STRICT;
+CREATE UNIQUE INDEX message_by_id ON message (id, conversation);
+CREATE INDEX message_by_position ON message (conversation, position, removed_at);
+
+CREATE TABLE draft (key INTEGER PRIMARY KEY, body BLOB NOT NULL) STRICT;
+
+CREATE TABLE receipt (
+  conversation INTEGER NOT NULL,
+  key TEXT NOT NULL,
+  run_id TEXT NOT NULL,
+  message_id TEXT NOT NULL,
+  sha256 BLOB NOT NULL,
+  PRIMARY KEY (conversation, key)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE seed (
+  conversation INTEGER NOT NULL,
+  key TEXT NOT NULL,
+  message_ids BLOB NOT NULL,
+  PRIMARY KEY (conversation, key)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE event (
+  key INTEGER PRIMARY KEY,
+  version INTEGER NOT NULL,
+  id TEXT NOT NULL,
+  command_id TEXT,
+  kind TEXT NOT NULL,
+  occurred_at TEXT NOT NULL,
+  ignorable INTEGER NOT NULL DEFAULT 0,
+  body BLOB NOT NULL
+) STRICT;
+CREATE INDEX event_by_id ON event (id);
+
+CREATE TABLE owner (
+  id TEXT PRIMARY KEY,
+  alive INTEGER NOT NULL,
+  boot_id TEXT NOT NULL,
+  pid_space TEXT NOT NULL,
+  pid INTEGER NOT NULL,
+  started TEXT NOT NULL,
+  expires_at REAL NOT NULL
+) STRICT, WITHOUT ROWID;
+"""
+
+MIGRATIONS: Final[tuple[str, ...]] = (_FIRST,)
+"""Step n brings version n - 1 to n; each runs in one transaction, and none is ever changed once released."""
+
+SCHEMA_VERSION: Final = len(MIGRATIONS)

@@ -1,0 +1,199 @@
+"""The one thread that writes: it commits what waits on all lanes together.
+
+Theory of operation. A mutation is a function over rows. The thread takes what is queued, up to a group's size, and runs
+each function in one transaction, under a savepoint of its own: one that loses a race or fails takes back only itself.
+One COMMIT, and so one flush of the disk, makes the whole group durable; only then is anybody answered. While the disk
+is busy the next group gathers, so the group grows with the load and nobody waits for company.
+
+Functions of one conversation run in the order they were handed in, and each sees what the ones before it wrote.
+
+A COMMIT that fails fails everybody in the group. Whether it is certain that nothing was written is said by the error
+(`runlane.store.sqlite._errors.commit_failure`); if not, each caller finds out by sending the same commands again.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import apsw
+
+from runlane.errors import StoreBusyError, StoreClosedError
+from runlane.store._driver import Rows
+from runlane.store.sqlite._bridge import Reply, deliver
+from runlane.store.sqlite._errors import commit_failure, typed_error
+from runlane.store.sqlite._host import Host
+from runlane.store.sqlite._rows import LaneCache, SqliteRows
+
+__all__ = ["Mutation", "Probe", "Writer"]
+
+_GROUP: Final = 64
+
+
+@dataclass(slots=True)
+class Mutation:
+    """One function to run in a transaction, and who waits for it."""
+
+    work: Callable[[Rows], Any]
+    conversation_id: str
+    reply: Reply[Any] = field(default_factory=Reply)
+
+
+@dataclass(slots=True)
+class Probe:
+    """Where tests stop a writer: called in its thread around each COMMIT that writes something."""
+
+    before_commit: Callable[[], None] = lambda: None
+    after_commit: Callable[[], None] = lambda: None
+
+
+class Writer:
+    """Owns the write connection.
+
+    Args:
+        connect: Opens the connection; called in the thread that starts the writer.
+        location: The file, for errors.
+        host: Judges owners.
+        committed: Called after each COMMIT with the conversations it touched.
+        grown: Called after a COMMIT that left this many pages in the write-ahead log.
+        most_waiting: How many mutations may wait.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], apsw.Connection],
+        location: str,
+        host: Host,
+        committed: Callable[[set[str]], None],
+        most_waiting: int,
+    ) -> None:
+        self.probe = Probe()
+        self.wal_pages = 0
+        self.checkpoint_wanted: Callable[[int], bool] = lambda _pages: False
+        self._connection = connect()
+        self._connection.set_wal_hook(self._note_pages)
+        self._location = location
+        self._host = host
+        self._committed = committed
+        self._most_waiting = most_waiting
+        self._queue: queue.SimpleQueue[Mutation | None] = queue.SimpleQueue()
+        self._closed = False
+        self._cache = LaneCache()
+        self._thread = threading.Thread(target=self._run, name="runlane-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, mutation: Mutation, /) -> None:
+        """Queue a mutation.
+
+        Raises:
+            StoreClosedError: The writer is closed.
+            StoreBusyError: Too many wait.
+        """
+        if self._closed:
+            raise StoreClosedError("is closed", store=self._location)
+        if self._queue.qsize() >= self._most_waiting:
+            raise StoreBusyError(f"{self._most_waiting} mutations are waiting", store=self._location)
+        self._queue.put(mutation)
+
+    def close(self) -> None:
+        """Carry out what is queued and end the thread. Blocks."""
+        self._closed = True
+        self._queue.put(None)
+        self._thread.join()
+
+    def _note_pages(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
+        self.wal_pages = pages
+        return apsw.SQLITE_OK
+
+    # --- in the thread ----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        open_ = True
+        while open_:
+            group, open_ = self._gather()
+            if group:
+                self._carry_out(group)
+        self._finish()
+
+    def _gather(self) -> tuple[list[Mutation], bool]:
+        """Wait for a mutation and take whatever else is there; False if it was the last."""
+        first = self._queue.get()
+        if first is None:
+            return [], False
+        group = [first]
+        with suppress(queue.Empty):
+            while len(group) < _GROUP:
+                following = self._queue.get_nowait()
+                if following is None:
+                    return group, False
+                group.append(following)
+        return group, True
+
+    def _carry_out(self, group: list[Mutation]) -> None:
+        try:
+            wrote = self._transact(group)
+        except BaseException as error:  # noqa: BLE001  every waiting task is told, whatever happened
+            self._fail(group, self._typed(error))
+            wrote = False
+        if wrote:
+            self._committed({mutation.conversation_id for mutation in group})
+        deliver(mutation.reply for mutation in group)
+        if wrote and self.checkpoint_wanted(self.wal_pages):
+            with suppress(apsw.Error):
+                self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+
+    def _transact(self, group: list[Mutation]) -> bool:
+        self._connection.execute("BEGIN IMMEDIATE")
+        wrote = False
+        for mutation in group:
+            wrote = self._one(mutation) or wrote
+        if wrote:
+            self.probe.before_commit()
+        try:
+            self._connection.execute("COMMIT")
+        except apsw.Error as error:
+            raise commit_failure(error, self._location) from error
+        if wrote:
+            self.probe.after_commit()
+        return wrote
+
+    def _one(self, mutation: Mutation) -> bool:
+        """Run one mutation under its savepoint; whether it wrote. Raises if the whole transaction is lost."""
+        rows = SqliteRows(self._connection, self._host, self._cache)
+        try:
+            result = mutation.work(rows)
+        except BaseException as error:
+            self._cache.forget(mutation.conversation_id)
+            if not self._connection.in_transaction:
+                raise
+            if rows.saved:
+                rows.cursor.execute("ROLLBACK TO one")
+                rows.cursor.execute("RELEASE one")
+            mutation.reply.fail(self._typed(error))
+            return False
+        if rows.saved:
+            rows.cursor.execute("RELEASE one")
+        mutation.reply.succeed(result)
+        return rows.saved
+
+    def _typed(self, error: BaseException) -> BaseException:
+        return typed_error(error, self._location)
+
+    def _fail(self, group: list[Mutation], error: BaseException) -> None:
+        """Take the transaction back and tell everybody; one that had failed by itself keeps its own error."""
+        self._cache.clear()
+        if self._connection.in_transaction:
+            with suppress(apsw.Error):
+                self._connection.execute("ROLLBACK")
+        for mutation in group:
+            if not mutation.reply.failed:
+                mutation.reply.fail(error)
+
+    def _finish(self) -> None:
+        with suppress(apsw.Error):
+            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        self._connection.close()
