@@ -33,7 +33,7 @@ else
 fi
 
 if ! command -v cc >/dev/null 2>&1; then
-  report "a C linker ('cc' was not found), with which Rust links" \
+  report "a C compiler ('cc' was not found), which builds and links parts of the native half" \
     "Debian and Ubuntu: apt-get install build-essential"
 fi
 
