@@ -56,6 +56,7 @@ from runlane.store._outcomes import (
     StoredMessage,
 )
 from runlane.store._port import Lease, Store
+from runlane.store._reader import ConversationMessages, ConversationPage, ConversationReader, ConversationSummary
 from runlane.store._rows import QUEUED, Changes
 from runlane.store._store import DriverStore, purge_conversation
 
@@ -75,7 +76,11 @@ __all__ = [
     "CommitRunTerminal",
     "CompareAndSwapResult",
     "Conflict",
+    "ConversationMessages",
+    "ConversationPage",
     "ConversationQuery",
+    "ConversationReader",
+    "ConversationSummary",
     "DecodedEvent",
     "Delta",
     "DraftPatch",

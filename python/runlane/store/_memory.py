@@ -165,9 +165,9 @@ class _MemoryRows(Rows):
     def _matches(self, conversation_id: str, own: _Conversation, search: str | None) -> bool:
         if own.head.purged or search is None:
             return not own.head.purged
-        wanted = search.casefold()
-        texts = (row.body.decode("utf-8", "replace") for row in own.messages.values() if row.body is not None)
-        return wanted in conversation_id.casefold() or any(wanted in text.casefold() for text in texts)
+        wanted = search.encode().lower()
+        bodies = (row.body for row in own.messages.values() if row.body is not None)
+        return wanted in conversation_id.encode().lower() or any(wanted in body.lower() for body in bodies)
 
     @override
     def owners(self, owner_ids: Iterable[str], /) -> dict[str, OwnerRow]:
@@ -189,8 +189,7 @@ class _MemoryRows(Rows):
         for message in (*changes.messages, *changes.answers):
             self._put(own, message)
         for message_id, position in changes.moved:
-            if own.messages[message_id].removed_at is None:
-                self._put(own, replace(own.messages[message_id], position=position, version=changes.head.version))
+            self._put(own, replace(own.messages[message_id], position=position, version=changes.head.version))
         for message_id, version in changes.removed:
             self._put(own, replace(own.messages[message_id], removed_at=version, version=version))
         own.receipts.update((row.key, row) for row in changes.receipts)

@@ -26,6 +26,7 @@ __all__ = ["Durability", "connect", "prepare"]
 
 Durability: TypeAlias = Literal["full", "relaxed"]
 
+_SMALLEST_DATABASE: Final = 512
 _OLDEST_SQLITE: Final = 3_051_003
 _JOURNAL_LIMIT: Final = 64 * 1024 * 1024
 _POLL: Final = 0.005
@@ -195,6 +196,8 @@ def _prepare_file(path: Path) -> None:
     except FileExistsError:
         if not os.access(path, os.R_OK | os.W_OK):
             raise StoreUnavailableError("cannot be opened for writing: permission denied", store=str(path)) from None
+        if 0 < path.stat().st_size < _SMALLEST_DATABASE:
+            raise StoreForeignError("the file is not a SQLite database", store=str(path)) from None
     except OSError as error:
         raise StoreUnavailableError(f"cannot be created: {error.strerror}", store=str(path)) from error
 

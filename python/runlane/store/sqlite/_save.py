@@ -154,7 +154,7 @@ def _save_messages(cursor: apsw.Cursor, number: int, changes: Changes) -> None:
     version = changes.head.version
     for message_id, position in changes.moved:
         cursor.execute(
-            "UPDATE message SET position = ?, version = ? WHERE id = ? AND conversation = ? AND removed_at IS NULL",
+            "UPDATE message SET position = ?, version = ? WHERE id = ? AND conversation = ?",
             (position, version, message_id, number),
         )
     for message_id, at in changes.removed:
