@@ -348,6 +348,7 @@ impl Decoder {
     }
 
     /// Adds to the open line unless that makes it too long; false after a fault.
+    #[inline]
     fn grow(&mut self, part: &[u8]) -> bool {
         let Some(first) = self.line.first().or_else(|| part.first()) else {
             return true;
@@ -356,7 +357,10 @@ impl Decoder {
         if let Some(fault) = self.excess(*first, len) {
             return self.latch(fault);
         }
-        self.line.extend_from_slice(part);
+        match part {
+            [byte] => self.line.push(*byte),
+            _ => self.line.extend_from_slice(part),
+        }
         true
     }
 
@@ -504,8 +508,11 @@ impl Decoder {
 /// Splits off the first line, its terminator, and what follows; None if its end is not known yet.
 #[inline]
 fn split_line(text: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
-    let at = match text.first() {
-        Some(b'\n') => 0,
+    let at = match text {
+        [] => return None,
+        [b'\n', ..] => 0,
+        // A search of its own costs more than looking at a byte or two.
+        [_] | [_, _] => text.iter().position(|byte| matches!(byte, b'\n' | b'\r'))?,
         _ => memchr2(b'\n', b'\r', text)?,
     };
     let (line, after) = text.split_at_checked(at)?;

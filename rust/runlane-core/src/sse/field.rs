@@ -25,27 +25,36 @@ pub(super) enum Field<'l> {
 
 impl<'l> Field<'l> {
     /// Reads one line, given without its terminator.
+    #[inline]
     pub(super) fn read(line: &'l [u8]) -> Self {
-        match line.first() {
-            None => Self::Blank,
-            Some(b':') => Self::Comment,
-            Some(b'd') => value_of(line, b"data").map_or(Self::Ignored, Self::Data),
-            Some(b'e') => value_of(line, b"event").map_or(Self::Ignored, Self::Name),
-            Some(b'i') => match value_of(line, b"id") {
-                Some(id) if memchr::memchr(0, id).is_none() => Self::Id(id),
-                _ => Self::Ignored,
-            },
-            Some(b'r') => value_of(line, b"retry")
+        match line {
+            [] => Self::Blank,
+            [b':', ..] => Self::Comment,
+            [b'd', b'a', b't', b'a', rest @ ..] => value(rest).map_or(Self::Ignored, Self::Data),
+            [b'e', b'v', b'e', b'n', b't', rest @ ..] => {
+                value(rest).map_or(Self::Ignored, Self::Name)
+            }
+            [b'i', b'd', rest @ ..] => value(rest).map_or(Self::Ignored, Self::id),
+            [b'r', b'e', b't', b'r', b'y', rest @ ..] => value(rest)
                 .and_then(milliseconds)
                 .map_or(Self::Ignored, Self::Retry),
-            Some(_) => Self::Ignored,
+            _ => Self::Ignored,
+        }
+    }
+
+    fn id(id: &'l [u8]) -> Self {
+        if memchr::memchr(0, id).is_none() {
+            Self::Id(id)
+        } else {
+            Self::Ignored
         }
     }
 }
 
-/// The value of a line if its field is `name`: what follows the colon and one space, or nothing without a colon.
-fn value_of<'l>(line: &'l [u8], name: &[u8]) -> Option<&'l [u8]> {
-    match line.strip_prefix(name)? {
+/// What follows the colon and one space, or nothing without a colon; None if the name of the field goes on.
+#[inline]
+fn value(after_name: &[u8]) -> Option<&[u8]> {
+    match after_name {
         [] => Some(&[]),
         [b':', b' ', value @ ..] | [b':', value @ ..] => Some(value),
         [_, ..] => None,

@@ -1,5 +1,6 @@
 //! The decoder as Python sees it.
 
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use runlane_core::sse::{Decoder, Event, Fault, Incomplete, Limits};
@@ -18,6 +19,7 @@ pub(crate) struct SseDecoder {
     texts: Texts,
     failure: Option<Py<PyAny>>,
     incomplete: Option<Py<IncompleteSseEvent>>,
+    spare: Py<PyList>,
 }
 
 #[pymethods]
@@ -42,6 +44,7 @@ impl SseDecoder {
             texts: Texts::new(py),
             failure: None,
             incomplete: None,
+            spare: PyList::empty(py).unbind(),
         })
     }
 
@@ -67,28 +70,23 @@ impl SseDecoder {
                 "the decoder is closed; a new stream needs a new decoder",
             ));
         }
-        let mut found = Collector {
-            events: PyList::empty(py),
-            texts: &mut self.texts,
-            failed: None,
-        };
+        let mut found = Collector::new(py, &mut self.texts);
         self.core.feed(chunk.as_bytes(), |event| found.add(event));
-        found.failed.map_or(Ok(found.events), Err)
+        match found.finish()? {
+            Some(events) => Ok(events),
+            None => Ok(self.nothing(py)),
+        }
     }
 
     /// End the stream and return what a held-back CR completes.
     fn close<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let mut found = Collector {
-            events: PyList::empty(py),
-            texts: &mut self.texts,
-            failed: None,
-        };
+        let mut found = Collector::new(py, &mut self.texts);
         self.core.close(|event| found.add(event));
-        let (events, failed) = (found.events, found.failed);
+        let events = found.finish()?;
         if let Some(fault) = self.core.fault() {
             return Err(self.raise(py, fault));
         }
-        failed.map_or(Ok(events), Err)
+        Ok(events.unwrap_or_else(|| PyList::empty(py)))
     }
 
     #[getter]
@@ -119,6 +117,22 @@ impl SseDecoder {
 }
 
 impl SseDecoder {
+    /// An empty list that nobody else holds: the one returned last, if it is free again and still empty.
+    ///
+    /// A chunk of a few bytes completes nothing, and making a list would be a third of the work.
+    #[inline]
+    fn nothing<'py>(&mut self, py: Python<'py>) -> Bound<'py, PyList> {
+        let spare = self.spare.bind(py);
+        // SAFETY: a pointer of a live object, and the count is only read.
+        let holders = unsafe { ffi::Py_REFCNT(spare.as_ptr()) };
+        if holders == 1 && spare.is_empty() {
+            return spare.clone();
+        }
+        let fresh = PyList::empty(py);
+        self.spare = fresh.clone().unbind();
+        fresh
+    }
+
     /// The error of the latched fault; the same object every time.
     fn error(&mut self, py: Python<'_>, fault: Fault) -> &Py<PyAny> {
         self.failure
@@ -132,29 +146,43 @@ impl SseDecoder {
 
 /// What becomes of events on their way to Python: the list they go to, and the first failure to make one.
 struct Collector<'a, 'py> {
-    events: Bound<'py, PyList>,
+    py: Python<'py>,
     texts: &'a mut Texts,
+    events: Option<Bound<'py, PyList>>,
     failed: Option<PyErr>,
 }
 
-impl Collector<'_, '_> {
+impl<'a, 'py> Collector<'a, 'py> {
+    fn new(py: Python<'py>, texts: &'a mut Texts) -> Self {
+        Self {
+            py,
+            texts,
+            events: None,
+            failed: None,
+        }
+    }
+
+    #[inline]
     fn add(&mut self, event: &Event<'_>) {
         if self.failed.is_some() {
             return;
         }
-        let py = self.events.py();
+        let events = self.events.get_or_insert_with(|| PyList::empty(self.py));
         let added = self
             .texts
-            .event(py, event)
-            .and_then(|made| self.events.append(made));
+            .event(self.py, event)
+            .and_then(|made| events.append(made));
         self.failed = added.err();
+    }
+
+    fn finish(self) -> PyResult<Option<Bound<'py, PyList>>> {
+        self.failed.map_or(Ok(self.events), Err)
     }
 }
 
 /// Texts that most events of a stream repeat, kept as Python strings.
 struct Texts {
     message: Py<PyString>,
-    none: Py<PyAny>,
     name: Repeated,
     last_event_id: Repeated,
 }
@@ -163,9 +191,8 @@ impl Texts {
     fn new(py: Python<'_>) -> Self {
         Self {
             message: PyString::intern(py, "message").unbind(),
-            none: py.None(),
-            name: Repeated::new(py),
-            last_event_id: Repeated::new(py),
+            name: Repeated::default(),
+            last_event_id: Repeated::default(),
         }
     }
 
@@ -173,50 +200,43 @@ impl Texts {
     fn event(&mut self, py: Python<'_>, event: &Event<'_>) -> PyResult<Py<SseEvent>> {
         let last_event_id = self.last_event_id.text(py, event.last_event_id);
         let made = SseEvent {
-            event: if event.name.is_empty() {
-                self.message.clone_ref(py)
-            } else {
-                self.name.text(py, event.name)
-            },
+            event: self
+                .name
+                .text(py, event.name)
+                .unwrap_or_else(|| self.message.clone_ref(py)),
             data: decoded(py, event.data).unbind(),
-            // An id of this block is the id in force.
-            id: if event.id.is_some() {
-                last_event_id.clone_ref(py).into_any()
-            } else {
-                self.none.clone_ref(py)
-            },
+            id: event.id.map(|id| match &last_event_id {
+                // An id of this block is the id in force.
+                Some(same) => same.clone_ref(py),
+                None => decoded(py, id).unbind(),
+            }),
             last_event_id,
-            retry_ms: match event.retry_ms {
-                Some(retry_ms) => retry_ms.into_pyobject(py)?.into_any().unbind(),
-                None => self.none.clone_ref(py),
-            },
+            retry_ms: event.retry_ms,
         };
         Py::new(py, made)
     }
 }
 
 /// The last text of a kind, as bytes and as a Python string.
+#[derive(Default)]
 struct Repeated {
     bytes: Vec<u8>,
-    text: Py<PyString>,
+    text: Option<Py<PyString>>,
 }
 
 impl Repeated {
-    fn new(py: Python<'_>) -> Self {
-        Self {
-            bytes: Vec::new(),
-            text: PyString::intern(py, "").unbind(),
-        }
-    }
-
+    /// The text of these bytes; None if there are none.
     #[inline]
-    fn text(&mut self, py: Python<'_>, bytes: &[u8]) -> Py<PyString> {
-        if self.bytes != bytes {
+    fn text(&mut self, py: Python<'_>, bytes: &[u8]) -> Option<Py<PyString>> {
+        if bytes.is_empty() {
+            return None;
+        }
+        if self.text.is_none() || self.bytes != bytes {
             self.bytes.clear();
             self.bytes.extend_from_slice(bytes);
-            self.text = decoded(py, bytes).unbind();
+            self.text = Some(decoded(py, bytes).unbind());
         }
-        self.text.clone_ref(py)
+        self.text.as_ref().map(|text| text.clone_ref(py))
     }
 }
 

@@ -8,17 +8,17 @@ use super::{text, whole_number};
 /// One event of an event stream; immutable, comparable and hashable.
 #[pyclass(frozen, module = "runlane.sse")]
 pub(crate) struct SseEvent {
-    // Every field is a Python object, so that Python reads it without a call.
+    // Python objects are read by Python without a call; what most events do not have costs nothing to make.
     #[pyo3(get)]
     pub(super) event: Py<PyString>,
     #[pyo3(get)]
     pub(super) data: Py<PyString>,
     #[pyo3(get)]
-    pub(super) id: Py<PyAny>,
+    pub(super) id: Option<Py<PyString>>,
+    /// None is the empty id.
+    pub(super) last_event_id: Option<Py<PyString>>,
     #[pyo3(get)]
-    pub(super) last_event_id: Py<PyString>,
-    #[pyo3(get)]
-    pub(super) retry_ms: Py<PyAny>,
+    pub(super) retry_ms: Option<u64>,
 }
 
 #[pymethods]
@@ -53,21 +53,25 @@ impl SseEvent {
             },
             data: text(data, "data")?.clone().unbind(),
             id: match id {
-                Some(id) => text(id, "id")?.clone().unbind().into_any(),
-                None => py.None(),
+                Some(id) => Some(text(id, "id")?.clone().unbind()),
+                None => None,
             },
             last_event_id: match last_event_id {
-                Some(id) => text(id, "last_event_id")?.clone().unbind(),
-                None => PyString::intern(py, "").unbind(),
+                Some(id) => Some(text(id, "last_event_id")?.clone().unbind()),
+                None => None,
             },
-            retry_ms: match retry_ms {
-                Some(retry_ms) => whole_number(retry_ms, "retry_ms")?
-                    .into_pyobject(py)?
-                    .into_any()
-                    .unbind(),
-                None => py.None(),
-            },
+            retry_ms: retry_ms
+                .map(|value| whole_number(value, "retry_ms"))
+                .transpose()?,
         })
+    }
+
+    #[getter]
+    fn last_event_id(&self, py: Python<'_>) -> Py<PyString> {
+        match &self.last_event_id {
+            Some(id) => id.clone_ref(py),
+            None => PyString::intern(py, "").unbind(),
+        }
     }
 
     fn __eq__(&self, py: Python<'_>, other: &Bound<'_, Self>) -> PyResult<bool> {
@@ -79,13 +83,14 @@ impl SseEvent {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let (event, data, id, last_event_id, retry_ms): Shown<'_> = self.fields(py)?.extract()?;
         Ok(format!(
             "SseEvent(event={}, data={}, id={}, last_event_id={}, retry_ms={})",
-            self.event.bind(py).repr()?,
-            self.data.bind(py).repr()?,
-            self.id.bind(py).repr()?,
-            self.last_event_id.bind(py).repr()?,
-            self.retry_ms.bind(py).repr()?,
+            event.repr()?,
+            data.repr()?,
+            id.repr()?,
+            last_event_id.repr()?,
+            retry_ms.repr()?,
         ))
     }
 
@@ -97,11 +102,20 @@ impl SseEvent {
         named.set_item("event", &self.event)?;
         named.set_item("data", &self.data)?;
         named.set_item("id", &self.id)?;
-        named.set_item("last_event_id", &self.last_event_id)?;
-        named.set_item("retry_ms", &self.retry_ms)?;
+        named.set_item("last_event_id", self.last_event_id(py))?;
+        named.set_item("retry_ms", self.retry_ms)?;
         Ok((PyTuple::empty(py), named))
     }
 }
+
+/// The fields of an event, ready to be shown.
+type Shown<'py> = (
+    Bound<'py, PyAny>,
+    Bound<'py, PyAny>,
+    Bound<'py, PyAny>,
+    Bound<'py, PyAny>,
+    Bound<'py, PyAny>,
+);
 
 impl SseEvent {
     fn fields<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
@@ -109,8 +123,8 @@ impl SseEvent {
             &self.event,
             &self.data,
             &self.id,
-            &self.last_event_id,
-            &self.retry_ms,
+            self.last_event_id(py),
+            self.retry_ms,
         )
             .into_pyobject(py)
     }
