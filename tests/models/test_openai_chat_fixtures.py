@@ -2,7 +2,10 @@
 
 import pytest
 
-from runlane.models import FinishReport
+from runlane.errors import ProviderError
+from runlane.models import FinishReport, ModelMessage, ModelPart, ModelProviderContext
+from runlane.models.openai_chat import OpenAIChat
+from runlane.testing import ReplayServer, Reply
 from tests.models.replay import Recorded, decode, expected_reading, handed_streams, name_of, pieces, reading
 
 
@@ -14,3 +17,31 @@ def test_a_recorded_stream_gives_what_its_index_says(stream: Recorded, size: int
     assert reading(parts) == expected_reading(stream)
     assert (decoder.failure is not None) == stream.fails
     assert isinstance(parts[-1], FinishReport) == (not stream.fails)
+
+
+_OVER_HTTP = [
+    pytest.param(stream, size, id=f"{name_of(stream)}-{size}")
+    for stream in handed_streams()
+    for size in (1, 7, 1024, None)
+    # A chunk of HTTP for every byte of a long stream would take minutes and show nothing more.
+    if size != 1 or len(stream.body) < 3_500
+]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("stream", "size"), _OVER_HTTP)
+async def test_a_recorded_stream_over_http_gives_what_its_index_says(stream: Recorded, size: int | None) -> None:
+    """The same over a real connection, whatever the size of the pieces on the wire."""
+    parts: list[ModelPart] = []
+    failures: list[ProviderError] = []
+    async with ReplayServer([Reply(stream.body, chunk_size=size)]) as server:
+        provider = OpenAIChat("any", base_url=server.base_url)
+        try:
+            async with provider.open_stream([ModelMessage.user("Hi")], ModelProviderContext()) as opened:
+                async for part in opened:
+                    parts.append(part)  # noqa: PERF401 - what came before a failure is kept
+        except ProviderError as error:
+            failures.append(error)
+        await provider.aclose()
+    assert reading(parts) == expected_reading(stream)
+    assert bool(failures) == stream.fails

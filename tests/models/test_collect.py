@@ -1,0 +1,86 @@
+"""A response can be had as a whole, in the order it was said, or not at all."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from runlane.errors import ProviderStreamCutError
+from runlane.models import (
+    CollectedResponse,
+    FileOutput,
+    FinishReport,
+    FunctionCallDelta,
+    ModelPart,
+    ModelUsage,
+    OpaqueOutput,
+    ReasoningDelta,
+    ResponseInfo,
+    SourceOutput,
+    TextDelta,
+    UsageReport,
+    collect,
+)
+from runlane.records import ProviderEnvelope, ProviderPart, ReasoningPart, SourcePart, TextPart
+
+pytestmark = pytest.mark.anyio
+
+
+async def gathered(*parts: ModelPart) -> CollectedResponse:
+    """The whole of some parts."""
+
+    async def stream() -> AsyncIterator[ModelPart]:
+        for part in parts:
+            yield part
+
+    return await collect(stream(), provider="openai-chat")
+
+
+async def test_parts_are_joined_in_the_order_they_began() -> None:
+    """Text after something else is a new part; reasoning goes on until it ends, whatever comes between."""
+    response = await gathered(
+        ReasoningDelta(phase="start"),
+        ReasoningDelta("Hm"),
+        TextDelta("It "),
+        TextDelta("is "),
+        ReasoningDelta("m."),
+        ReasoningDelta(phase="end", provider_options={"signature": "s"}),
+        SourceOutput("s1", "https://x.org", "X"),
+        TextDelta("four."),
+        ReasoningDelta("again"),
+        OpaqueOutput("openai-chat", {"type": "reference"}),
+        FinishReport("stop"),
+    )
+    envelope = ProviderEnvelope(provider="openai-chat", data={"signature": "s"})
+    assert response.items == (
+        ReasoningPart(text="Hmm.", provider=envelope),
+        TextPart(text="It is "),
+        SourcePart(source_id="s1", url="https://x.org", title="X"),
+        TextPart(text="four."),
+        ReasoningPart(text="again"),
+        ProviderPart(envelope=ProviderEnvelope(provider="openai-chat", data={"type": "reference"})),
+    )
+    assert (response.text, response.reasoning) == ("It is four.", "Hmm.again")
+
+
+async def test_calls_files_usage_and_identity_are_kept() -> None:
+    """The last usage report counts."""
+    info, file = ResponseInfo(response_id="r", model="m"), FileOutput("image/png", b"x")
+    response = await gathered(
+        info,
+        FunctionCallDelta(0, id="c", name="f", arguments="{"),
+        UsageReport(ModelUsage(output_tokens=1)),
+        FunctionCallDelta(0, arguments="}"),
+        file,
+        UsageReport(ModelUsage(output_tokens=2)),
+        FinishReport("tool-calls", "tool_calls"),
+    )
+    (call,) = response.tool_calls
+    assert (call.call_id, call.arguments) == ("c", "{}")
+    assert (response.info, response.files, response.usage) == (info, (file,), ModelUsage(output_tokens=2))
+    assert response.finish == FinishReport("tool-calls", "tool_calls")
+
+
+async def test_no_finish_report_is_no_response() -> None:
+    """A stream that just stops was cut, and its half call is never returned."""
+    with pytest.raises(ProviderStreamCutError):
+        await gathered(TextDelta("Hi"), FunctionCallDelta(0, id="c", name="f", arguments="{"))
