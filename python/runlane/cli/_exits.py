@@ -46,6 +46,7 @@ _BY_CODE: Final[dict[str, Exit]] = {
     "run.unsettled": Exit.REFUSED,
     "conversation.purged": Exit.REFUSED,
     "context.overflow": Exit.REFUSED,
+    "history.refused": Exit.REFUSED,
     "budget.exhausted": Exit.REFUSED,
     "timeout": Exit.TIMED_OUT,
     "store": Exit.UNREACHABLE,
