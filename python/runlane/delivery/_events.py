@@ -7,6 +7,7 @@ starts at 1 and has no holes, so that a listener knows when it missed something.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar, Literal, TypeAlias
@@ -113,15 +114,22 @@ class RunOperationEvent(_Durable):
         return durable_event_id(self.run_id, self.type, self.snapshot_version)
 
 
-@dataclass(frozen=True, slots=True)
 class DraftView:
-    """A shared look at the answer as checkpointed; reading it costs what the answer has grown to, so read it rarely.
+    """A shared look at the answer as checkpointed; reading it costs what the answer has grown to, so read it rarely."""
 
-    Attributes:
-        message: The whole draft, status `streaming`.
-    """
+    __slots__ = ("_make", "_message")
 
-    message: Message
+    def __init__(self, make: Callable[[], Message], /) -> None:
+        """Keep how to put the draft together; nothing is put together before somebody looks."""
+        self._make = make
+        self._message: Message | None = None
+
+    @property
+    def message(self) -> Message:
+        """The whole draft, status `streaming`; put together once, for all listeners."""
+        if self._message is None:
+            self._message = self._make()
+        return self._message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,14 +137,14 @@ class CheckpointEvent(_Durable):
     """What had streamed of an answer is durable.
 
     Attributes:
-        patch: What was appended since the checkpoint before.
-        draft: The whole draft, shared by all listeners; None when the event was rebuilt from the store, where earlier
-            drafts no longer exist.
+        patch: What was appended since the checkpoint before; None when the event was rebuilt from the store, where
+            earlier drafts no longer exist.
+        draft: The whole draft, shared by all listeners; None when the event was rebuilt.
         metrics: Spend so far; `partial` is True.
     """
 
     type: ClassVar[Literal["assistant-checkpoint"]] = "assistant-checkpoint"
-    patch: DraftPatch
+    patch: DraftPatch | None
     draft: DraftView | None
     metrics: RunMetrics
 

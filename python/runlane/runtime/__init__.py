@@ -1,5 +1,80 @@
 """Lanes, submission, runs, recovery."""
 
-from runlane.runtime._turn import Boundary, RunContext, Turn, TurnDriver, TurnFinished, TurnOutcome, TurnStopped
+from runlane.runtime._announcing import OnPublishError, Publisher
+from runlane.runtime._blocking import BlockingRuntime
+from runlane.runtime._config import (
+    CloseConfig,
+    DeliveryConfig,
+    HistoryConfig,
+    LoopConfig,
+    RecoveryConfig,
+    RuntimeConfig,
+)
+from runlane.runtime._coordinator import CloseResult, CoordinatedRun, LaneCoordinator, StopReason
+from runlane.runtime._core import ModelRequest, ModelSource
+from runlane.runtime._inputs import InputLike, RuntimeInput
+from runlane.runtime._managed_loop import ManagedLoopDriver
+from runlane.runtime._promise import Promise
+from runlane.runtime._recovery import (
+    Abandon,
+    Decide,
+    RecoveryDecision,
+    RecoveryInput,
+    RecoveryOutcome,
+    Requeue,
+    ResolveContext,
+)
+from runlane.runtime._runtime import AgentRuntime
+from runlane.runtime._tickets import Admission, RecordIds, RunResult, RunTicket
+from runlane.runtime._turn import (
+    Boundary,
+    RunContext,
+    Turn,
+    TurnDriver,
+    TurnFinished,
+    TurnOutcome,
+    TurnPart,
+    TurnStopped,
+)
 
-__all__ = ["Boundary", "RunContext", "Turn", "TurnDriver", "TurnFinished", "TurnOutcome", "TurnStopped"]
+__all__ = [
+    "Abandon",
+    "Admission",
+    "AgentRuntime",
+    "BlockingRuntime",
+    "Boundary",
+    "CloseConfig",
+    "CloseResult",
+    "CoordinatedRun",
+    "Decide",
+    "DeliveryConfig",
+    "HistoryConfig",
+    "InputLike",
+    "LaneCoordinator",
+    "LoopConfig",
+    "ManagedLoopDriver",
+    "ModelRequest",
+    "ModelSource",
+    "OnPublishError",
+    "Promise",
+    "Publisher",
+    "RecordIds",
+    "RecoveryConfig",
+    "RecoveryDecision",
+    "RecoveryInput",
+    "RecoveryOutcome",
+    "Requeue",
+    "ResolveContext",
+    "RunContext",
+    "RunResult",
+    "RunTicket",
+    "RuntimeConfig",
+    "RuntimeInput",
+    "StopReason",
+    "Turn",
+    "TurnDriver",
+    "TurnFinished",
+    "TurnOutcome",
+    "TurnPart",
+    "TurnStopped",
+]

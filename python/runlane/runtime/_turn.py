@@ -13,9 +13,9 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from runlane.contracts import CancelToken
 from runlane.models import AnyModelMessage, FinishReason, ModelPart, ResolvedModel
-from runlane.records import Run
+from runlane.records import Part, Run, ToolCallPart, ToolResultPart
 
-__all__ = ["Boundary", "RunContext", "Turn", "TurnDriver", "TurnFinished", "TurnOutcome", "TurnStopped"]
+__all__ = ["Boundary", "RunContext", "Turn", "TurnDriver", "TurnFinished", "TurnOutcome", "TurnPart", "TurnStopped"]
 
 C = TypeVar("C")
 
@@ -65,6 +65,10 @@ class TurnStopped:
 TurnOutcome: TypeAlias = TurnFinished | TurnStopped
 
 
+TurnPart: TypeAlias = ToolCallPart | ToolResultPart
+"""What a driver adds to an answer beside what a model says: a whole call, and what it gave."""
+
+
 class Turn(Protocol):
     """One acquired run, as its driver sees it."""
 
@@ -104,8 +108,19 @@ class Turn(Protocol):
         """
         ...
 
-    async def emit(self, part: ModelPart, /) -> None:
-        """Add to the answer: message parts, events and checkpoints follow."""
+    async def emit(self, part: ModelPart | TurnPart, /) -> None:
+        """Add to the answer: message parts, events and checkpoints follow.
+
+        Fragments of calls, usage, response identity and finish reports add nothing; a whole call is a `ToolCallPart`.
+        """
+        ...
+
+    async def checkpoint(self) -> None:
+        """Make everything emitted so far durable; call it before acting on a tool call."""
+        ...
+
+    def step_parts(self) -> tuple[Part, ...]:
+        """Return what was added to the answer since the last step was opened."""
         ...
 
     async def boundary(self) -> Boundary:

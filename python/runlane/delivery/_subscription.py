@@ -1,0 +1,197 @@
+"""Listening to a conversation: live, from a version on, or to one run until it ends."""
+
+from __future__ import annotations
+
+from collections import deque
+from types import TracebackType
+from typing import Self
+
+from runlane.delivery._events import DurableEvent, Gap, RunStateEvent, RuntimeEvent, TerminalEvent
+from runlane.delivery._fold import fold_events
+from runlane.delivery._hub import EventHub, Mailbox
+from runlane.errors import UsageError
+from runlane.store import EventEnvelope, ReadEvents, Store
+
+__all__ = ["DEFAULT_CAPACITY", "Subscription", "check_after"]
+
+DEFAULT_CAPACITY = 1000
+"""Events a listener may be behind before it loses some."""
+
+_PAGE = 500
+
+
+class Subscription:
+    """Events of one conversation, in order, until it is closed; iterate it with `async for`.
+
+    It listens from the moment it is made. Durable events from before then are rebuilt from the ledger if a version to
+    start after was given; events that came in meanwhile follow without a hole and without a repetition. A listener
+    that falls too far behind gets a `Gap`, then the durable events it missed, then live ones again: it can lose
+    transient events, never durable ones.
+
+    A subscription to one run ends after the run's terminal event.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        hub: EventHub,
+        conversation_id: str,
+        /,
+        *,
+        run_id: str | None = None,
+        after: int | None = None,
+        capacity: int = DEFAULT_CAPACITY,
+    ) -> None:
+        """Start listening.
+
+        Args:
+            store: Where the ledger is read.
+            hub: Where live events come from.
+            conversation_id: What to listen to.
+            run_id: Only this run's events, until its end.
+            after: Replay the durable events of later conversation versions first; None replays nothing.
+            capacity: How many events to keep for a listener that does not read.
+        """
+        self._store = store
+        self._hub = hub
+        self._conversation_id = conversation_id
+        self._run_id = run_id
+        self._mailbox: Mailbox = hub.open(conversation_id, run_id=run_id, capacity=capacity)
+        self._ready: deque[RuntimeEvent | Gap] = deque()
+        self._floor = -1 if after is None else after
+        self._newest = self._floor
+        self._newest_ids: set[str] = set()
+        self._replay_seq: int | None = None if after is None else after + 1
+        self._checks_cursor = after is not None
+        self._over = False
+
+    async def __aenter__(self) -> Self:
+        """Return the subscription, which is listening already."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None:
+        """Stop listening."""
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Stop listening; idempotent."""
+        self._over = True
+        self._hub.remove(self._conversation_id, self._mailbox)
+
+    def close_source(self) -> None:
+        """Tell the listener that nothing more will come; it still reads what it has."""
+        self._mailbox.close()
+
+    def narrow(self, run_id: str, /) -> None:
+        """Listen to another run than was thought when this began: the one that answers."""
+        self._run_id = self._mailbox.run_id = run_id
+
+    def rewind(self, after: int, /) -> None:
+        """Replay the durable events of versions after this one first; what was delivered before may come again."""
+        self._floor = self._newest = after
+        self._newest_ids.clear()
+        self._ready.clear()
+        self._replay_seq = after + 1
+
+    def __aiter__(self) -> Self:
+        """Return itself; a subscription is read once, by one task."""
+        return self
+
+    async def __anext__(self) -> RuntimeEvent | Gap:
+        """Return the next event.
+
+        Raises:
+            StopAsyncIteration: It was closed, the run it follows has ended, or the runtime has closed.
+            StoreError: The ledger could not be read; the next call tries again.
+        """
+        while not self._over:
+            event = await self._next()
+            if event is None:
+                break
+            if not isinstance(event, Gap):
+                if self._is_known(event):
+                    continue
+                if self._run_id is not None and _is_last(event):
+                    await self.aclose()
+            return event
+        await self.aclose()
+        raise StopAsyncIteration
+
+    async def _next(self) -> RuntimeEvent | Gap | None:
+        """Return whatever comes next: rebuilt, live, or the news of a loss; None at the end."""
+        while True:
+            if self._ready:
+                return self._ready.popleft()
+            if self._replay_seq is not None:
+                await self._replay(self._replay_seq)
+                continue
+            event = self._mailbox.take()
+            if event is not None:
+                return event
+            if self._mailbox.lost:
+                self._mailbox.recover()
+                self._replay_seq = max(1, self._floor + 1)
+                return Gap(conversation_id=self._conversation_id, reason="slow")
+            if not await self._mailbox.wait():
+                return None
+
+    def _is_known(self, event: RuntimeEvent) -> bool:
+        """Note a durable event; whether it was delivered before.
+
+        Everything up to `_floor` was delivered, and `_newest_ids` of `_newest`, the version after it.
+        """
+        if not isinstance(event, DurableEvent):
+            return False
+        version = event.snapshot_version
+        if version <= self._floor or (version == self._newest and event.event_id in self._newest_ids):
+            return True
+        if version > self._newest:
+            self._floor, self._newest = self._newest, version
+            self._newest_ids.clear()
+        self._newest_ids.add(event.event_id)
+        return False
+
+    async def _replay(self, from_seq: int) -> None:
+        """Read the next page of the ledger."""
+        if self._checks_cursor:
+            self._checks_cursor = False
+            head = await self._store.load_head(self._conversation_id)
+            if head.version < self._floor:
+                self._ready.append(Gap(conversation_id=self._conversation_id, reason="ahead", first_available=1))
+                self._floor = self._newest = -1
+                self._replay_seq = None
+                return
+        page = await self._store.read_events(
+            ReadEvents(conversation_id=self._conversation_id, from_seq=from_seq, limit=_PAGE)
+        )
+        self._replay_seq = page.next_seq
+        for entry in page.items:
+            self._ready.extend(self._fold(entry))
+
+    def _fold(self, entry: EventEnvelope) -> list[DurableEvent]:
+        events = fold_events(entry)
+        return [event for event in events if self._run_id in {None, event.run_id}]
+
+
+def _is_last(event: RuntimeEvent) -> bool:
+    """Whether nothing follows of a run: it ended, was taken away for good, or was answered by another run."""
+    if isinstance(event, RunStateEvent):
+        return event.state in {"abandoned", "superseded"}
+    return isinstance(event, TerminalEvent)
+
+
+def check_after(after: int | None, /) -> None:
+    """Refuse a starting point that is no version.
+
+    Raises:
+        UsageError: It is neither None nor an integer of at least 0.
+    """
+    given: object = after
+    if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 0):
+        raise UsageError("must be a conversation version (an integer of at least 0) or None", argument="after")

@@ -1,0 +1,333 @@
+"""Becoming the one executor of a run: preparation, the acquiring commit, and waiting for the run's turn.
+
+The acquisition, the empty draft and the first model request are one commit. What a model is told is prepared before
+it; if somebody else wrote to the conversation in between, it is prepared again afterwards, before the model is asked.
+
+| what happens | then |
+|---|---|
+| the run has ended meanwhile | its result is read from the record |
+| another executor holds it | `RuntimeConflictError`, the record is left alone |
+| a run of a living executor is ahead | waited for |
+| a queued run that waits in this runtime is ahead | it goes first |
+| a queued run nobody starts is ahead, or one of an executor that is gone | `RunUnsettledError` |
+| the store throws, retries spent | the run is closed as `abandoned`; if that throws too, `RunUnsettledError` |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import anyio
+
+from runlane.contracts import CancelToken
+from runlane.errors import (
+    ConversationPurgedError,
+    RuntimeClosedError,
+    RuntimeConflictError,
+    RunUnsettledError,
+    StoreError,
+)
+from runlane.records import JsonObject, Ownership, Run, RunOperation
+from runlane.runtime._coordinator import NotYet
+from runlane.runtime._core import ModelRequest, RuntimeCore, Work
+from runlane.runtime._lane import ConversationLane
+from runlane.runtime._live_turn import Prompt, first_operation
+from runlane.runtime._settling import result_from_view
+from runlane.runtime._tickets import RunResult
+from runlane.runtime._turn_writer import TurnWriter
+from runlane.store import (
+    AcquireRun,
+    Applied,
+    CancelRun,
+    CheckpointRunAssistant,
+    Command,
+    DraftPatch,
+    Outcome,
+    RecordRunOperation,
+    RecoverablePage,
+    RecoverRun,
+)
+
+__all__ = ["Acquired", "abandon_command", "acquire", "cancel_command", "ended_result"]
+
+_PATIENCE: Final = 10.0
+"""Seconds a queued run ahead that nobody holds may take to move before it counts as left behind."""
+
+_LOOK: Final = 1.0
+"""Seconds between two looks at who is ahead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acquired:
+    """A run this runtime holds.
+
+    Attributes:
+        prompt: What the model is told, or the failure to prepare it.
+        operation: The first step's operation, if it was committed with the acquisition.
+    """
+
+    writer: TurnWriter
+    prompt: Prompt | Exception
+    operation: RunOperation | None
+
+
+async def acquire(
+    core: RuntimeCore, lane: ConversationLane, work: Work, signal: CancelToken, /
+) -> Acquired | RunResult:
+    """Become the executor of a queued run, or find that it needs none.
+
+    Raises:
+        NotYet: Another run that waits in this lane goes first.
+        RuntimeConflictError: The run is missing, or held by another executor.
+        RunUnsettledError: It cannot be executed now, and nobody here will try again.
+        RuntimeClosedError: The runtime closed while the run waited for its turn; it stays queued.
+    """
+    acquisition = _Acquisition(core, lane, work, signal)
+    try:
+        return await acquisition.run()
+    except ConversationPurgedError:
+        raise
+    except StoreError as error:
+        return await acquisition.close(error)
+
+
+class _Acquisition:
+    def __init__(self, core: RuntimeCore, lane: ConversationLane, work: Work, signal: CancelToken) -> None:
+        self._core = core
+        self._lane = lane
+        self._work = work
+        self._signal = signal
+        self._still_since: tuple[int, float] | None = None
+
+    async def run(self) -> Acquired | RunResult:
+        while True:
+            prompt = await self._prepare()
+            commands = self._commands(prompt)
+            outcomes = await self._lane.commit(commands)
+            last = outcomes[-1]
+            if isinstance(last, Applied) and isinstance(outcomes[0], Applied):
+                return await self._acquired(outcomes[0], last, commands[-1], prompt)
+            self._lane.records.withdraw()
+            result = await self._refused()
+            if result is not None:
+                return result
+
+    # --- preparation ---------------------------------------------------------------------------------------------
+
+    async def _prepare(self) -> Prompt | Exception:
+        """Return what the model is told, or why that cannot be said."""
+        if self._signal.cancelled:
+            return self._signal.error()
+        await self._lane.catch_up()
+        self._lane.records.begin(self._work.run)
+        try:
+            with anyio.CancelScope() as scope, self._signal.bind(scope):
+                return await self._prompt()
+        except Exception as error:  # noqa: BLE001 - becomes the end of the run
+            return error
+        return self._signal.error()
+
+    async def _prompt(self) -> Prompt:
+        projection = self._lane.records.project()
+        request = ModelRequest(
+            context=self._work.context,
+            conversation_id=self._lane.conversation_id,
+            run=self._work.run,
+            inputs=self._lane.records.shown,
+        )
+        model = await self._core.resolve_model(request)
+        own = (self._core.instructions,) if self._core.instructions else ()
+        return Prompt(model=model, instructions=(*own, *projection.system), messages=tuple(projection.messages))
+
+    # --- the commit ----------------------------------------------------------------------------------------------
+
+    def _commands(self, prompt: Prompt | Exception) -> list[Command]:
+        core, run, at = self._core, self._work.run, self._core.clock.now()
+        revision = run.revision
+        ids = core.ids
+        commands: list[Command] = [
+            AcquireRun(
+                command_id=ids.new("command"),
+                at=at,
+                run_id=run.id,
+                expected_revision=revision,
+                owner_id=core.owner_id,
+            )
+        ]
+        if isinstance(prompt, Exception):
+            return commands
+        ownership = Ownership(owner=core.owner_id, fencing_token=(run.fencing_token or 0) + 1)
+        commands.append(
+            CheckpointRunAssistant(
+                command_id=ids.new("command"),
+                at=at,
+                run_id=run.id,
+                expected_revision=revision + 1,
+                ownership=ownership,
+                patch=DraftPatch(),
+            )
+        )
+        if getattr(core.driver, "begins_with_step", False):
+            commands.append(
+                RecordRunOperation(
+                    command_id=ids.new("command"),
+                    at=at,
+                    run_id=run.id,
+                    expected_revision=revision + 2,
+                    ownership=ownership,
+                    operation=first_operation(core),
+                )
+            )
+        return commands
+
+    async def _acquired(
+        self, acquired: Applied, last: Applied, command: Command, prompt: Prompt | Exception
+    ) -> Acquired:
+        run = last.delta.runs[-1]
+        ownership = acquired.ownership or Ownership(owner=self._core.owner_id, fencing_token=run.fencing_token)
+        self._work.run = run
+        if not isinstance(prompt, Exception) and not self._lane.records.is_current:
+            self._lane.records.withdraw()
+            prompt = await self._prepare_again()
+        return Acquired(
+            writer=TurnWriter(self._core, self._lane, run, ownership, self._signal),
+            prompt=prompt,
+            operation=command.operation if isinstance(command, RecordRunOperation) else None,
+        )
+
+    async def _prepare_again(self) -> Prompt | Exception:
+        try:
+            return await self._prepare()
+        except StoreError as error:
+            return error
+
+    # --- refused -------------------------------------------------------------------------------------------------
+
+    async def _refused(self) -> RunResult | None:
+        """See why the acquisition was refused; None if it is worth trying again."""
+        run_id = self._work.run.id
+        view = await self._core.calls.read(lambda store: store.load_run(self._lane.conversation_id, run_id))
+        if view is None:
+            raise RuntimeConflictError(f"there is no run {run_id!r}", operation="acquire")
+        if view.run.absorbed_into_run_id is not None:
+            into = view.run.absorbed_into_run_id
+            view = await self._core.calls.read(lambda store: store.load_run(self._lane.conversation_id, into))
+        if view is None or not view.run.is_active:
+            if view is None:
+                raise RuntimeConflictError(f"the run that answered {run_id!r} is missing", operation="acquire")
+            return result_from_view(view)
+        if view.run.is_acquired:
+            raise RuntimeConflictError(
+                f"run {run_id!r} is held by another executor, {view.run.owner_id!r}", operation="acquire"
+            )
+        is_unchanged = view.run.revision == self._work.run.revision
+        self._work.run = view.run
+        return await self._wait_for_turn() if is_unchanged else None
+
+    async def _wait_for_turn(self) -> RunResult | None:
+        """Wait while a run is ahead that somebody will end; None when it is worth trying again."""
+        calls, conversation_id = self._core.calls, self._lane.conversation_id
+        head = await calls.read(lambda store: store.load_head(conversation_id))
+        active = await calls.read(lambda store: store.list_active_runs(conversation_id))
+        ahead = active[0] if active else self._work.run
+        if ahead.id == self._work.run.id:
+            return None
+        await self._expect_progress(ahead, head.version)
+        with anyio.CancelScope() as scope, self._signal.bind(scope):
+            await calls.store.wait_for_change(conversation_id, head.version, max_wait=_LOOK)
+        if not self._signal.cancelled:
+            return None
+        if self._signal.reason == "shutdown":
+            raise RuntimeClosedError
+        outcomes = await self._lane.commit([cancel_command(self._core, self._work.run)])
+        result = ended_result(self._work.run, outcomes[-1])
+        if result is None:
+            raise self._signal.error()
+        return result
+
+    async def _expect_progress(self, ahead: Run, version: int) -> None:
+        """Return if the run ahead will end without our doing."""
+        here = self._core.here.get((self._lane.conversation_id, ahead.id))
+        if here is not None and here.item is not None and self._core.lanes.is_waiting(ahead.conversation_id, here.item):
+            raise NotYet(here.item)
+        if ahead.conversation_id in self._core.recovering:
+            return
+        if ahead.is_acquired:
+            if ahead.owner_id == self._core.owner_id or await self._is_alive(ahead) is not True:
+                raise RunUnsettledError(run=self._work.run, owner_id=self._core.owner_id)
+            return
+        now = self._core.clock.monotonic()
+        if self._still_since is None or self._still_since[0] != version:
+            self._still_since = (version, now)
+        elif now - self._still_since[1] >= _PATIENCE:
+            raise RunUnsettledError(run=self._work.run, owner_id=self._core.owner_id)
+
+    async def _is_alive(self, run: Run) -> bool | None:
+        """Whether the owner of an acquired run still lives."""
+        cursor: tuple[str, str] | None = (run.conversation_id, "")
+        while cursor is not None:
+            page = await self._page(cursor)
+            for item in page.items:
+                if item.conversation_id != run.conversation_id:
+                    return None
+                if item.run.id == run.id:
+                    return item.owner_alive
+            cursor = page.next_cursor
+        return None
+
+    async def _page(self, cursor: tuple[str, str]) -> RecoverablePage:
+        return await self._core.calls.read(lambda store: store.scan_recoverable(cursor=cursor))
+
+    # --- the store failed ----------------------------------------------------------------------------------------
+
+    async def close(self, error: StoreError) -> RunResult:
+        """End a run whose acquisition did not go through, so that it does not block its conversation."""
+        run = self._work.run
+        unsettled = RunUnsettledError(run=run, owner_id=self._core.owner_id)
+        try:
+            view = await self._core.calls.read(lambda store: store.load_run(run.conversation_id, run.id))
+            if view is None or not view.run.is_active:
+                if view is None:
+                    raise unsettled from error
+                return result_from_view(view)
+            if view.run.owner_id not in {None, self._core.owner_id}:
+                raise RuntimeConflictError(f"run {run.id!r} is held by another executor", operation="acquire")
+            evidence: JsonObject = {"cause": "acquisition-failed", "code": error.code}
+            outcomes = await self._lane.commit([abandon_command(self._core, view.run, evidence)])
+            abandoned = ended_result(view.run, outcomes[-1])
+        except StoreError:
+            raise unsettled from error
+        if abandoned is None:
+            raise unsettled from error
+        return replace(abandoned, error=error)
+
+
+def abandon_command(core: RuntimeCore, run: Run, evidence: JsonObject, /) -> RecoverRun:
+    """Return the command that ends a run whose executor is gone."""
+    return RecoverRun(
+        command_id=core.ids.new("command"),
+        at=core.clock.now(),
+        run_id=run.id,
+        expected_revision=run.revision,
+        action="abandon",
+        evidence=evidence,
+    )
+
+
+def cancel_command(core: RuntimeCore, run: Run, /) -> CancelRun:
+    """Return the command that ends a queued run which was never acquired."""
+    return CancelRun(
+        command_id=core.ids.new("command"), at=core.clock.now(), run_id=run.id, expected_revision=run.revision
+    )
+
+
+def ended_result(run: Run, outcome: Outcome, /) -> RunResult | None:
+    """Return the result of a run that a command ended; None if it ended nothing."""
+    if not isinstance(outcome, Applied):
+        return None
+    ended = next((changed for changed in outcome.delta.runs if changed.id == run.id), run)
+    message = next((message for message in outcome.delta.messages if message.run_id == run.id), None)
+    if ended.terminal_reason is None or message is None:
+        return None
+    return RunResult(run=ended, message=message, reason=ended.terminal_reason, snapshot_version=outcome.delta.version)

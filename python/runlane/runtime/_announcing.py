@@ -1,0 +1,312 @@
+"""What a run tells: durable events out of committed commands, transient ones as they happen.
+
+Publishing follows the commit. Events go to the hub, which never waits, and to the configured publisher, which may be
+slow or fail without the run noticing more than the time it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final, Literal, TypedDict, Unpack
+
+from runlane.clock import Clock
+from runlane.contracts import resolve
+from runlane.delivery import (
+    AdmissionEvent,
+    AssistantDeltaEvent,
+    CheckpointEvent,
+    DraftView,
+    DurableEvent,
+    EventHub,
+    ReasoningDeltaEvent,
+    ReasoningEndEvent,
+    ReasoningStartEvent,
+    RunOperationEvent,
+    RunStateEvent,
+    RuntimeEvent,
+    TerminalEvent,
+    ToolStatusEvent,
+    placeholder_for,
+)
+from runlane.models import ReasoningDelta
+from runlane.records import (
+    Message,
+    ProviderEnvelope,
+    Run,
+    RunMetrics,
+    ToolCallPart,
+    ToolOutcome,
+    ToolResultPart,
+    Usage,
+)
+from runlane.store import (
+    AcceptInput,
+    Applied,
+    CancelRun,
+    CheckpointRunAssistant,
+    Command,
+    CommitRunTerminal,
+    Delta,
+    Duplicate,
+    RecordRunOperation,
+)
+
+__all__ = ["OnPublishError", "Publisher", "Publishing", "RunVoice", "duplicate_events", "durable_events"]
+
+Publisher = Callable[[RuntimeEvent], Awaitable[None] | None]
+"""Called with every event, in order; may be a coroutine function. What it raises never fails a run."""
+
+OnPublishError = Callable[[RuntimeEvent, Exception], Awaitable[None] | None]
+"""Called when a publisher raised; what it raises itself is swallowed."""
+
+
+_TOOL_STATUS: Final[dict[ToolOutcome, Literal["completed", "failed", "interrupted"]]] = {
+    "success": "completed",
+    "error": "failed",
+    "interrupted": "interrupted",
+}
+
+
+class Extras(TypedDict, total=False):
+    """What an event says beyond its commit: metrics, and the draft of a checkpoint."""
+
+    metrics: RunMetrics
+    draft: DraftView
+
+
+class Publishing:
+    """Where events go."""
+
+    def __init__(
+        self, hub: EventHub, publisher: Publisher | None = None, on_error: OnPublishError | None = None
+    ) -> None:
+        """Publish to a hub, and to a publisher if there is one."""
+        self.hub = hub
+        self._publisher = publisher
+        self._on_error = on_error
+
+    def wanted(self, conversation_id: str, /) -> bool:
+        """Whether events of a conversation reach anybody."""
+        return self._publisher is not None or self.hub.listens(conversation_id)
+
+    def tell(self, event: RuntimeEvent, /) -> Awaitable[None] | None:
+        """Hand an event to the hub; returns what is left to await, if there is a publisher."""
+        self.hub.publish(event)
+        return None if self._publisher is None else self._publish(event)
+
+    async def tell_all(self, events: Iterable[RuntimeEvent], /) -> None:
+        """Hand events to the hub at once, then to the publisher one by one."""
+        told = list(events)
+        for event in told:
+            self.hub.publish(event)
+        if self._publisher is not None:
+            for event in told:
+                await self._publish(event)
+
+    async def _publish(self, event: RuntimeEvent) -> None:
+        try:
+            if self._publisher is not None:
+                await resolve(self._publisher(event))
+        except Exception as error:  # noqa: BLE001 - a publisher never fails a run
+            await self._report(event, error)
+
+    async def _report(self, event: RuntimeEvent, error: Exception) -> None:
+        try:
+            if self._on_error is not None:
+                await resolve(self._on_error(event, error))
+        except Exception:  # noqa: BLE001, S110 - the hook for failures has nobody left to tell
+            pass
+
+
+def durable_events(
+    conversation_id: str, command: Command, applied: Applied, /, **extras: Unpack[Extras]
+) -> list[DurableEvent]:
+    """Return what an applied command tells, in order."""
+    delta = applied.delta
+    match command:
+        case AcceptInput():
+            run = delta.runs[-1]
+            return _admission(run, command.input, delta)
+        case CheckpointRunAssistant():
+            return _checkpoint(conversation_id, command, delta, extras)
+        case RecordRunOperation():
+            event = RunOperationEvent(
+                conversation_id=conversation_id,
+                run_id=command.run_id,
+                emitted_at=command.at,
+                snapshot_version=delta.version,
+                operation=command.operation,
+            )
+            return [event]
+        case CommitRunTerminal():
+            absorbed = (run for run in delta.runs if run.id != command.run_id)
+            return [*(_state(run, delta) for run in absorbed), *_terminal(command.run_id, delta, extras)]
+        case CancelRun():
+            return [*(_state(run, delta) for run in delta.runs), *_terminal(command.run_id, delta, extras)]
+        case _:
+            return [_state(run, delta) for run in delta.runs]
+
+
+def duplicate_events(duplicate: Duplicate, /) -> list[DurableEvent]:
+    """Return what a repeated idempotency key tells: the first admission, and the state of the run now."""
+    run, version = duplicate.run, duplicate.version
+    return [
+        AdmissionEvent(
+            conversation_id=run.conversation_id,
+            run_id=run.id,
+            emitted_at=run.updated_at,
+            snapshot_version=version,
+            input=duplicate.receipt.input,
+            run=run,
+            assistant=duplicate.assistant or placeholder_for(run),
+        ),
+        RunStateEvent(
+            conversation_id=run.conversation_id,
+            run_id=run.id,
+            emitted_at=run.updated_at,
+            snapshot_version=version,
+            state=run.state,
+        ),
+    ]
+
+
+def _admission(run: Run, message: Message, delta: Delta) -> list[DurableEvent]:
+    event = AdmissionEvent(
+        conversation_id=run.conversation_id,
+        run_id=run.id,
+        emitted_at=run.updated_at,
+        snapshot_version=delta.version,
+        input=message,
+        run=run,
+        assistant=placeholder_for(run),
+    )
+    return [event, _state(run, delta)]
+
+
+def _state(run: Run, delta: Delta) -> RunStateEvent:
+    return RunStateEvent(
+        conversation_id=run.conversation_id,
+        run_id=run.id,
+        emitted_at=run.updated_at,
+        snapshot_version=delta.version,
+        state=run.state,
+    )
+
+
+def _checkpoint(
+    conversation_id: str, command: CheckpointRunAssistant, delta: Delta, extras: Extras
+) -> list[DurableEvent]:
+    patch, metrics = command.patch, extras.get("metrics")
+    if metrics is None or not (patch.added or patch.grown or patch.keep):
+        return []
+    event = CheckpointEvent(
+        conversation_id=conversation_id,
+        run_id=command.run_id,
+        emitted_at=command.at,
+        snapshot_version=delta.version,
+        patch=patch,
+        draft=extras.get("draft"),
+        metrics=metrics,
+    )
+    return [event]
+
+
+def _terminal(run_id: str, delta: Delta, extras: Extras) -> list[DurableEvent]:
+    run = next(run for run in delta.runs if run.id == run_id)
+    message = next((message for message in delta.messages if message.run_id == run_id), None)
+    if run.terminal_reason is None or message is None:
+        return []
+    metrics = extras.get("metrics") or RunMetrics(partial=True, usage=run.usage or Usage.unknown())
+    event = TerminalEvent(
+        conversation_id=run.conversation_id,
+        run_id=run_id,
+        emitted_at=run.updated_at,
+        snapshot_version=delta.version,
+        reason=run.terminal_reason,
+        policy_name=run.terminal_policy_name,
+        message=message,
+        metrics=metrics,
+    )
+    return [event]
+
+
+class RunVoice:
+    """The transient events of one execution, numbered from 1 without a hole.
+
+    The number grows also while nobody listens, so that whoever comes later can tell that something was said before.
+    """
+
+    __slots__ = ("_clock", "_conversation_id", "_epoch", "_publishing", "_run_id", "sequence")
+
+    def __init__(self, publishing: Publishing, run: Run, epoch: str, clock: Clock, /) -> None:
+        """Speak for a run."""
+        self._publishing = publishing
+        self._conversation_id = run.conversation_id
+        self._run_id = run.id
+        self._epoch = epoch
+        self._clock = clock
+        self.sequence = 0
+
+    def text(self, text: str, /) -> Awaitable[None] | None:
+        """More visible text."""
+        self.sequence += 1
+        if not self._publishing.wanted(self._conversation_id):
+            return None
+        return self._publishing.tell(
+            AssistantDeltaEvent(
+                conversation_id=self._conversation_id,
+                run_id=self._run_id,
+                emitted_at=self._clock.now(),
+                runtime_epoch=self._epoch,
+                sequence=self.sequence,
+                text_delta=text,
+            )
+        )
+
+    def reasoning(self, delta: ReasoningDelta, envelope: ProviderEnvelope | None, /) -> Awaitable[None] | None:
+        """The model begins to think, thinks on, or stops."""
+        self.sequence += 1
+        if not self._publishing.wanted(self._conversation_id):
+            return None
+        conversation_id, run_id, epoch, at = self._conversation_id, self._run_id, self._epoch, self._clock.now()
+        event: RuntimeEvent
+        if delta.phase == "delta":
+            event = ReasoningDeltaEvent(
+                conversation_id=conversation_id,
+                run_id=run_id,
+                emitted_at=at,
+                runtime_epoch=epoch,
+                sequence=self.sequence,
+                text_delta=delta.text,
+                provider=envelope,
+            )
+        else:
+            kind = ReasoningStartEvent if delta.phase == "start" else ReasoningEndEvent
+            event = kind(
+                conversation_id=conversation_id,
+                run_id=run_id,
+                emitted_at=at,
+                runtime_epoch=epoch,
+                sequence=self.sequence,
+                provider=envelope,
+            )
+        return self._publishing.tell(event)
+
+    def tool(self, part: ToolCallPart | ToolResultPart, /) -> Awaitable[None] | None:
+        """A tool call started, or ended."""
+        self.sequence += 1
+        if not self._publishing.wanted(self._conversation_id):
+            return None
+        event = ToolStatusEvent(
+            conversation_id=self._conversation_id,
+            run_id=self._run_id,
+            emitted_at=self._clock.now(),
+            runtime_epoch=self._epoch,
+            sequence=self.sequence,
+            call_id=part.call_id,
+            tool_name=part.tool_name,
+            status=_TOOL_STATUS[part.outcome] if isinstance(part, ToolResultPart) else "started",
+            input=part.input if isinstance(part, ToolCallPart) else None,
+            output=part.output if isinstance(part, ToolResultPart) else None,
+        )
+        return self._publishing.tell(event)

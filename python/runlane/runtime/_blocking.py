@@ -1,0 +1,164 @@
+"""The same runtime for programs without an event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, ExitStack
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from runlane.delivery import Gap, RuntimeEvent, Subscription
+from runlane.errors import UsageError
+from runlane.runtime._config import RuntimeConfig
+from runlane.runtime._core import ModelSource
+from runlane.runtime._inputs import InputLike
+from runlane.runtime._recovery import RecoveryOutcome
+from runlane.runtime._runtime import AgentRuntime
+from runlane.runtime._tickets import RunResult, RunTicket
+from runlane.store import Store
+
+__all__ = ["BlockingRuntime"]
+
+
+class BlockingRuntime:
+    """An `AgentRuntime` in a thread of its own, with calls that block.
+
+    Entering opens the store and starts the runtime; leaving closes both. It may be used from several threads.
+
+    Example:
+        >>> with BlockingRuntime(MemoryStore(), model=ScriptedModel("Hello!")) as runtime:
+        ...     runtime.ask("a conversation", "Hi").text
+        'Hello!'
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        model: ModelSource,
+        instructions: str | None = None,
+        config: RuntimeConfig | None = None,
+        recover_on_start: bool = False,
+        backend: Literal["asyncio", "trio"] = "asyncio",
+    ) -> None:
+        """Prepare a runtime; see `AgentRuntime` for the arguments.
+
+        Args:
+            store: A store that is not open yet.
+            model: See `AgentRuntime`.
+            instructions: See `AgentRuntime`.
+            config: See `AgentRuntime`.
+            recover_on_start: See `AgentRuntime`.
+            backend: The event loop to run in the thread.
+        """
+        self._store = store
+        self._runtime = AgentRuntime(
+            store, model=model, instructions=instructions, config=config, recover_on_start=recover_on_start
+        )
+        self._backend = backend
+        self._stack = ExitStack()
+        self._portal: BlockingPortal | None = None
+
+    def __enter__(self) -> Self:
+        """Start the thread, open the store and the runtime in it.
+
+        Raises:
+            StoreError: The store cannot be opened.
+        """
+        with ExitStack() as stack:
+            portal = stack.enter_context(start_blocking_portal(self._backend))
+            for context in (self._store, self._runtime):
+                manager: AbstractAsyncContextManager[Any] = context
+                stack.enter_context(portal.wrap_async_context_manager(manager))
+            self._portal = portal
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None:
+        """Close the runtime and the store, and end the thread."""
+        self._portal = None
+        self._stack.__exit__(kind, error, traceback)
+
+    def ask(
+        self,
+        conversation_id: str,
+        input: InputLike,  # noqa: A002 - the word of the field
+        /,
+        *,
+        idempotency_key: str | None = None,
+        metadata: Mapping[str, object] | None = None,
+        context: object = None,
+    ) -> RunResult:
+        """Submit an input and wait for its end; see `AgentRuntime.submit` for the arguments.
+
+        Returns:
+            How the run ended; look at `reason`, for a failed run is not an exception.
+
+        Raises:
+            RunlaneError: The input was refused, or the run did not end here.
+        """
+        portal = self._opened()
+        ticket = portal.call(
+            lambda: self._runtime.submit(
+                conversation_id, input, idempotency_key=idempotency_key, metadata=metadata, context=context
+            )
+        )
+        return portal.call(ticket.result.wait)
+
+    def stream(
+        self,
+        conversation_id: str,
+        input: InputLike,  # noqa: A002 - the word of the field
+        /,
+        *,
+        idempotency_key: str | None = None,
+        metadata: Mapping[str, object] | None = None,
+        context: object = None,
+    ) -> Iterator[RuntimeEvent | Gap]:
+        """Submit an input and yield the events of its run until it ends; the last one is a `TerminalEvent`.
+
+        The input is submitted when the iteration begins. Leaving the iteration early does not stop the run.
+
+        Raises:
+            RunlaneError: The input was refused, or the run did not end here.
+        """
+        portal = self._opened()
+
+        def begin() -> tuple[RunTicket, Subscription]:
+            ticket = self._runtime.submit(
+                conversation_id, input, idempotency_key=idempotency_key, metadata=metadata, context=context
+            )
+            return ticket, ticket.events()
+
+        ticket, events = portal.call(begin)
+        try:
+            while True:
+                try:
+                    event = portal.call(events.__anext__)
+                except StopAsyncIteration:
+                    break
+                yield event
+        finally:
+            portal.call(events.aclose)
+        portal.call(ticket.result.wait)
+
+    def stop(self, conversation_id: str, /) -> bool:
+        """Stop what executes on a conversation; see `AgentRuntime.stop`."""
+        return self._opened().call(lambda: self._runtime.stop(conversation_id))
+
+    def recover(self) -> list[RecoveryOutcome]:
+        """Take up what dead executors left behind, with the default decisions; see `AgentRuntime.recover`."""
+        return self._opened().call(self._runtime.recover)
+
+    def _opened(self) -> BlockingPortal:
+        if self._portal is None:
+            raise UsageError("enter it first: with BlockingRuntime(...) as runtime", argument="BlockingRuntime")
+        return self._portal

@@ -1,0 +1,208 @@
+"""Every option of a runtime, in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from runlane.errors import InvalidValueError, UsageError
+from runlane.runtime._announcing import OnPublishError, Publisher
+from runlane.runtime._turn import TurnDriver
+
+__all__ = ["CloseConfig", "DeliveryConfig", "HistoryConfig", "LoopConfig", "RecoveryConfig", "RuntimeConfig"]
+
+
+def _whole(value: object, argument: str, *, least: int = 1, most: int = 2**53 - 1) -> None:
+    """Refuse what is no integer within bounds."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise UsageError(f"must be an integer, not {type(value).__name__}", argument=argument)
+    if not least <= value <= most:
+        raise InvalidValueError(f"must be from {least} to {most}, got {value}", argument=argument)
+
+
+def _seconds(value: object, argument: str, *, optional: bool, zero: bool = False) -> None:
+    """Refuse what is no positive (or with `zero`, non-negative) number of seconds."""
+    if value is None and optional:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UsageError(f"must be seconds{' or None' if optional else ''}", argument=argument)
+    if not (value > 0 or (zero and value == 0)):
+        raise InvalidValueError(f"must be {'at least' if zero else 'above'} 0 seconds, got {value}", argument=argument)
+
+
+def _one_of(value: object, argument: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise InvalidValueError(f"must be one of {', '.join(allowed)}, got {value!r}", argument=argument)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopConfig:
+    """How a run is answered.
+
+    Attributes:
+        checkpoint_every_events: Stream parts after which what streamed is made durable; 20. Tool calls, their results
+            and the end of a step are made durable whatever the count.
+        checkpoint_min_interval: Seconds between two such checkpoints at least, or None for no spacing. A larger value
+            saves commits and costs that much more text after a crash.
+        max_steps: Provider calls of one run at most; 50. A run that would need more ends as `policy_stop` with the
+            policy name `max-steps`.
+        idle_timeout: Seconds of silence of an open provider call after which the run ends with reason `timeout`; 60.
+            None waits for ever. The time between steps does not count.
+
+    Raises:
+        UsageError, InvalidValueError: A value of the wrong type or outside its range; names the field.
+    """
+
+    checkpoint_every_events: int = 20
+    checkpoint_min_interval: float | None = None
+    max_steps: int = 50
+    idle_timeout: float | None = 60.0
+
+    def __post_init__(self) -> None:
+        _whole(self.checkpoint_every_events, "loop.checkpoint_every_events")
+        _seconds(self.checkpoint_min_interval, "loop.checkpoint_min_interval", optional=True)
+        _whole(self.max_steps, "loop.max_steps")
+        _seconds(self.idle_timeout, "loop.idle_timeout", optional=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryConfig:
+    """How much of a conversation is read for a prompt, and how long it is kept at hand.
+
+    Attributes:
+        max_messages: A conversation that is not at hand is read from its newest record back to its last summary, this
+            many records or `max_bytes`, whichever comes first; 1,000. What is at hand may grow to twice that before it
+            is read anew.
+        max_bytes: See `max_messages`; 4 MiB of stored records.
+        idle: Seconds after which a lane without work forgets its records; 60.
+        max_idle_lanes: Lanes without work that keep their records, the most recent ones; 1,000.
+        max_idle_bytes: Stored bytes all of these may keep together; 64 MiB.
+
+    Raises:
+        UsageError, InvalidValueError: A value of the wrong type or outside its range; names the field.
+    """
+
+    max_messages: int = 1000
+    max_bytes: int = 4 * 1024 * 1024
+    idle: float = 60.0
+    max_idle_lanes: int = 1000
+    max_idle_bytes: int = 64 * 1024 * 1024
+
+    def __post_init__(self) -> None:
+        _whole(self.max_messages, "history.max_messages")
+        _whole(self.max_bytes, "history.max_bytes")
+        _seconds(self.idle, "history.idle", optional=False)
+        _whole(self.max_idle_lanes, "history.max_idle_lanes", least=0)
+        _whole(self.max_idle_bytes, "history.max_idle_bytes", least=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryConfig:
+    """How runs of executors that are gone are taken over.
+
+    Attributes:
+        max_takeovers: A run that was taken over this often already is abandoned instead of tried again; 3 (1 to 10).
+
+    Raises:
+        UsageError, InvalidValueError: A value of the wrong type or outside its range; names the field.
+    """
+
+    max_takeovers: int = 3
+
+    def __post_init__(self) -> None:
+        _whole(self.max_takeovers, "recovery.max_takeovers", most=10)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryConfig:
+    """How events reach listeners.
+
+    Attributes:
+        capacity: Events a subscriber may be behind before it loses transient ones and gets a `Gap`; 1,000.
+        publisher: Called with every event, in order, or None. It may be a coroutine function; a run waits for it, so
+            it should hand over quickly. What it raises never fails a run.
+        on_publish_error: Called with the event and the error when the publisher raised, or None.
+
+    Raises:
+        UsageError, InvalidValueError: A value of the wrong type or outside its range; names the field.
+    """
+
+    capacity: int = 1000
+    publisher: Publisher | None = None
+    on_publish_error: OnPublishError | None = None
+
+    def __post_init__(self) -> None:
+        _whole(self.capacity, "delivery.capacity")
+        for name in ("publisher", "on_publish_error"):
+            value: object = getattr(self, name)
+            if value is not None and not callable(value):
+                raise UsageError("must be callable or None", argument=f"delivery.{name}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseConfig:
+    """What leaving `async with AgentRuntime(...)` does to runs that still execute.
+
+    Attributes:
+        grace: Seconds they may finish by themselves; 0 by default: they are told to stop at once and end with reason
+            `shutdown`, keeping what they said.
+        force: Seconds to wait for them after that; 10. None waits as long as it takes.
+
+    Raises:
+        UsageError, InvalidValueError: A value of the wrong type or outside its range; names the field.
+    """
+
+    grace: float = 0.0
+    force: float | None = 10.0
+
+    def __post_init__(self) -> None:
+        _seconds(self.grace, "close.grace", optional=False, zero=True)
+        _seconds(self.force, "close.force", optional=True, zero=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeConfig:
+    """The options of a runtime; every default is meant for production.
+
+    Attributes:
+        loop: How a run is answered.
+        history: How much of a conversation is read and kept at hand.
+        recovery: How runs of executors that are gone are taken over.
+        delivery: How events reach listeners.
+        close: What leaving the runtime's context does.
+        key_reuse: What a repeated idempotency key with a *different* input gets: `return` the first admission (the
+            ticket's `admission.input_matches` is False), or `refuse` with `RuntimeConflictError`.
+        driver: Who answers a run, or None for the managed model loop.
+
+    Raises:
+        UsageError, InvalidValueError: A value of the wrong type or outside its range; names the field.
+
+    Example:
+        >>> RuntimeConfig(loop=LoopConfig(max_steps=8)).loop.max_steps
+        8
+    """
+
+    loop: LoopConfig = field(default_factory=LoopConfig)
+    history: HistoryConfig = field(default_factory=HistoryConfig)
+    recovery: RecoveryConfig = field(default_factory=RecoveryConfig)
+    delivery: DeliveryConfig = field(default_factory=DeliveryConfig)
+    close: CloseConfig = field(default_factory=CloseConfig)
+    key_reuse: Literal["return", "refuse"] = "return"
+    driver: TurnDriver | None = None
+
+    def __post_init__(self) -> None:
+        kinds: tuple[tuple[str, type], ...] = (
+            ("loop", LoopConfig),
+            ("history", HistoryConfig),
+            ("recovery", RecoveryConfig),
+            ("delivery", DeliveryConfig),
+            ("close", CloseConfig),
+        )
+        for name, kind in kinds:
+            if not isinstance(getattr(self, name), kind):
+                raise UsageError(f"must be a {kind.__name__}", argument=name)
+        _one_of(self.key_reuse, "key_reuse", ("return", "refuse"))
+        drive: Callable[..., object] | None = getattr(self.driver, "drive", None)
+        if self.driver is not None and not callable(drive):
+            raise UsageError("must be a TurnDriver", argument="driver")

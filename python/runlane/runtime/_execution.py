@@ -1,0 +1,72 @@
+"""Executing a run in its lane: acquire it, have it answered, end it."""
+
+from __future__ import annotations
+
+import anyio
+
+from runlane.contracts import CancelToken
+from runlane.runtime._acquiring import Acquired, acquire
+from runlane.runtime._coordinator import LaneItem
+from runlane.runtime._core import RuntimeCore, Work
+from runlane.runtime._ending import Ending, ending_for_error, ending_for_outcome, ending_for_signal, ending_under
+from runlane.runtime._lane_table import LaneTable
+from runlane.runtime._live_turn import LiveTurn
+from runlane.runtime._settling import settle
+from runlane.runtime._tickets import RunResult
+from runlane.runtime._turn_writer import OwnershipLostError
+
+__all__ = ["enqueue"]
+
+
+def enqueue(core: RuntimeCore, lanes: LaneTable, work: Work, /) -> None:
+    """Put a run into its lane; its promises settle when it does."""
+    run = work.run
+    key = (run.conversation_id, run.id)
+    execution = _Execution(core, lanes, work)
+    work.item = LaneItem(
+        create=execution.create,
+        execute=execution.execute,
+        accepted=work.accepted,
+        result=work.result,
+        priority=run.queue_priority,
+        on_end=lambda: core.here.pop(key, None),
+    )
+    core.here[key] = work
+    core.lanes.put(run.conversation_id, work.item)
+
+
+class _Execution:
+    """The two halves a lane runs: create is the acquisition, execute the rest."""
+
+    def __init__(self, core: RuntimeCore, lanes: LaneTable, work: Work) -> None:
+        self._core = core
+        self._lanes = lanes
+        self._work = work
+
+    async def create(self, signal: CancelToken) -> Acquired | RunResult:
+        with self._lanes.use(self._work.run.conversation_id) as lane:
+            return await acquire(self._core, lane, self._work, signal)
+
+    async def execute(self, acquired: Acquired | RunResult, signal: CancelToken) -> RunResult:
+        if isinstance(acquired, RunResult):
+            return acquired
+        with self._lanes.use(self._work.run.conversation_id) as lane:
+            ending = await self._answer(acquired, signal)
+            return await settle(self._core, lane, acquired.writer, ending)
+
+    async def _answer(self, acquired: Acquired, signal: CancelToken) -> Ending:
+        """Have the run answered, and say how that went."""
+        if signal.cancelled:
+            return ending_for_signal(signal)
+        if isinstance(acquired.prompt, Exception):
+            return ending_for_error(acquired.prompt, None)
+        turn = LiveTurn(self._core, acquired.writer, acquired.prompt, signal, acquired.operation)
+        ending: Ending | None = None
+        try:
+            with anyio.CancelScope() as scope, signal.bind(scope):
+                ending = ending_for_outcome(await self._core.driver.drive(turn))
+        except OwnershipLostError:
+            raise
+        except Exception as error:  # noqa: BLE001 - every failure becomes the end of the run
+            ending = ending_for_error(error, turn.provider_error)
+        return ending_under(signal, ending)

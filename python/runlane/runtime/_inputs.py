@@ -1,0 +1,127 @@
+"""Reading what an application submits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+from pydantic import JsonValue, TypeAdapter, ValidationError
+
+from runlane.errors import InvalidValueError, UsageError
+from runlane.records import (
+    JsonObject,
+    Message,
+    Part,
+    RecordId,
+    TextPart,
+    ToolApprovalResponsePart,
+)
+
+__all__ = ["InputLike", "RuntimeInput", "read_id", "read_input", "read_object"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeInput:
+    """An input before it is a record.
+
+    Attributes:
+        role: `user`, or `tool` for answers to approvals.
+        parts: At least one.
+        metadata: The application's own JSON object, kept with the message.
+    """
+
+    parts: tuple[Part, ...]
+    role: Literal["user", "tool"] = "user"
+    metadata: JsonObject | None = None
+
+
+InputLike: TypeAlias = (
+    str | Part | Sequence[Part | Mapping[str, object]] | Mapping[str, object] | Message | RuntimeInput
+)
+"""What may be submitted: a text; one part or several (as records or as their JSON); or something with `role` and
+`parts`: a `RuntimeInput`, a `Message` (its role, parts and metadata count) or a mapping of these."""
+
+_PARTS: TypeAdapter[tuple[Part, ...]] = TypeAdapter(tuple[Part, ...])
+_ID: TypeAdapter[str] = TypeAdapter(RecordId)
+_OBJECT: TypeAdapter[JsonObject] = TypeAdapter(dict[str, JsonValue])
+_PART_TYPES = get_args(get_args(Part)[0])
+
+
+def _validated(adapter: TypeAdapter[JsonObject] | TypeAdapter[str], value: object, argument: str) -> object:
+    try:
+        return adapter.validate_python(value)
+    except ValidationError as error:
+        raise _refusal(error, argument) from None
+
+
+def _refusal(error: ValidationError, argument: str) -> InvalidValueError:
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    return InvalidValueError(first["msg"], argument=".".join([argument, *(str(step) for step in first["loc"])]))
+
+
+def read_id(value: object, argument: str, /) -> str:
+    """Return an identifier of 1 to 512 characters.
+
+    Raises:
+        InvalidValueError: It is not one.
+    """
+    return str(_validated(_ID, value, argument))
+
+
+def read_object(value: object, argument: str, /) -> JsonObject | None:
+    """Return a JSON object, or None.
+
+    Raises:
+        InvalidValueError: It is neither.
+    """
+    if value is None:
+        return None
+    parsed = _validated(_OBJECT, value, argument)
+    if not isinstance(parsed, dict):
+        raise InvalidValueError("must be a JSON object", argument=argument)
+    return parsed
+
+
+def read_input(value: InputLike, metadata: Mapping[str, object] | None, /) -> RuntimeInput:
+    """Return an input, checked.
+
+    Args:
+        value: See `InputLike`.
+        metadata: What `submit` was given beside it; wins over the input's own.
+
+    Raises:
+        InvalidValueError: A part is malformed, or there is none; names the field.
+        UsageError: A role that cannot be submitted, or an input of role `tool` with anything but approval answers.
+    """
+    role, parts, own = _fields(value)
+    try:
+        read = _PARTS.validate_python(parts)
+    except ValidationError as error:
+        raise _refusal(error, "input.parts") from None
+    if not read:
+        raise InvalidValueError("must have at least one part", argument="input.parts")
+    if role == "tool":
+        if not all(isinstance(part, ToolApprovalResponsePart) for part in read):
+            raise UsageError("an input of role tool holds answers to approvals only", argument="input.parts")
+        return RuntimeInput(role="tool", parts=read, metadata=read_object(metadata or own, "metadata"))
+    if role != "user":
+        raise UsageError(f"must be user or tool, not {role!r}", argument="input.role")
+    return RuntimeInput(parts=read, metadata=read_object(metadata or own, "metadata"))
+
+
+def _fields(value: object) -> tuple[object, object, object]:
+    """Return role, parts and metadata of whatever was submitted."""
+    if isinstance(value, str):
+        return "user", (TextPart(text=value),), None
+    if isinstance(value, _PART_TYPES):
+        return "user", (value,), None
+    if isinstance(value, RuntimeInput | Message):
+        return value.role, value.parts, value.metadata
+    if isinstance(value, Mapping):
+        if "parts" in value:
+            return value.get("role", "user"), value["parts"], value.get("metadata")
+        return "user", (value,), None
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        return "user", tuple(value), None
+    raise UsageError(f"must be text, parts or a message, not {type(value).__name__}", argument="input")

@@ -1,0 +1,87 @@
+"""One conversation in this process: its commits, one after another, and what is known of its records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Unpack
+
+import anyio
+
+from runlane.delivery import DurableEvent
+from runlane.runtime._announcing import Extras, Publishing, duplicate_events, durable_events
+from runlane.runtime._config import HistoryConfig
+from runlane.runtime._lane_records import LaneRecords
+from runlane.runtime._store_calls import StoreCalls
+from runlane.store import Applied, Command, Duplicate, Outcome
+
+__all__ = ["ConversationLane"]
+
+
+class ConversationLane:
+    """Commits of one conversation go through here in turn, so that their events are told in the order of versions.
+
+    Attributes:
+        records: What its next prompt may see.
+        users: Tasks that need the lane; at 0 it may go to sleep.
+        idle_since: Monotonic time at which the last user left.
+    """
+
+    def __init__(
+        self, calls: StoreCalls, publishing: Publishing, conversation_id: str, limits: HistoryConfig, /
+    ) -> None:
+        """Create a lane that knows nothing yet."""
+        self._calls = calls
+        self._publishing = publishing
+        self._lock = anyio.Lock(fast_acquire=True)
+        self.conversation_id = conversation_id
+        self.records = LaneRecords(calls, conversation_id, limits)
+        self.users = 0
+        self.idle_since = 0.0
+
+    async def commit(
+        self,
+        commands: Sequence[Command],
+        /,
+        *,
+        settled: Callable[[tuple[Outcome, ...]], None] | None = None,
+        **extras: Unpack[Extras],
+    ) -> tuple[Outcome, ...]:
+        """Carry out commands as one transaction, learn from them, then tell what happened.
+
+        Args:
+            commands: At least one.
+            settled: Called with the outcomes before anything is told.
+            **extras: What events say beyond the commit.
+
+        Raises:
+            StoreError, UsageError: See `StoreCalls.apply`.
+        """
+        async with self._lock:
+            outcomes = await self._calls.apply(self.conversation_id, commands)
+            applied = [outcome for outcome in outcomes if isinstance(outcome, Applied)]
+            if len(applied) == len(commands):
+                for outcome in applied:
+                    self.records.learn(outcome.delta)
+            else:
+                applied = []
+            if settled is not None:
+                settled(outcomes)
+            if self._publishing.wanted(self.conversation_id):
+                await self._publishing.tell_all(self._events(commands, applied, outcomes[-1], extras))
+        return outcomes
+
+    def _events(
+        self, commands: Sequence[Command], applied: list[Applied], last: Outcome, extras: Extras
+    ) -> list[DurableEvent]:
+        if isinstance(last, Duplicate):
+            return duplicate_events(last)
+        return [
+            event
+            for command, outcome in zip(commands, applied, strict=False)
+            for event in durable_events(self.conversation_id, command, outcome, **extras)
+        ]
+
+    async def catch_up(self) -> None:
+        """Know everything committed so far; see `LaneRecords.catch_up`."""
+        async with self._lock:
+            await self.records.catch_up()

@@ -1,0 +1,195 @@
+"""What this process knows of a conversation's records: the history its next run may see.
+
+The handle holds exactly what the executing run may see: records no run owns, and those of runs that ended, in their
+causal order, then the run's own inputs. Inputs of runs that still wait are held back until their turn comes.
+
+Own commits keep it current. A version that is not the next one means that somebody else wrote: what changed since is
+read before the next prompt. A conversation that is not known yet is read from its newest record backwards to the last
+summary or the configured limits, never from its beginning.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from runlane.history import RUNTIME_EVIDENCE, History, Projection, ProjectionOptions
+from runlane.records import Message, Run
+from runlane.runtime._config import HistoryConfig
+from runlane.runtime._store_calls import StoreCalls
+from runlane.store import Delta, Store, StoredMessage
+
+__all__ = ["LaneRecords"]
+
+_PROJECTION: Final = ProjectionOptions(evidence_policy=RUNTIME_EVIDENCE)
+_PAGE: Final = 100
+_ATTEMPTS: Final = 3
+
+
+def _stored(message: Message) -> bytes:
+    return message.model_dump_json(exclude_none=True).encode()
+
+
+class LaneRecords:
+    """The records of one conversation, as far as a prompt needs them."""
+
+    def __init__(self, calls: StoreCalls, conversation_id: str, limits: HistoryConfig, /) -> None:
+        """Know nothing yet."""
+        self._calls = calls
+        self._conversation_id = conversation_id
+        self._limits = limits
+        self._forget()
+
+    def _forget(self) -> None:
+        self._version: int | None = None
+        self._behind = False
+        self._history = History()
+        self._bytes = 0
+        self._held: dict[str, Message] = {}
+        self._begun: str | None = None
+        self._shown: list[Message] = []
+
+    @property
+    def size(self) -> int:
+        """Bytes of the records kept."""
+        return self._bytes
+
+    def learn(self, delta: Delta, /) -> None:
+        """Take what an own commit changed."""
+        if self._version is None:
+            if delta.version != 1:
+                return
+            self._version = 0
+        if delta.version == self._version + 1:
+            self._version = delta.version
+            self._take(delta)
+        elif delta.version > self._version:
+            self._behind = True
+
+    async def catch_up(self) -> None:
+        """Know everything committed so far.
+
+        Raises:
+            StoreError: The store could not be read.
+        """
+        if self._version is not None and (
+            len(self._history) > 2 * self._limits.max_messages or self._bytes > 2 * self._limits.max_bytes
+        ):
+            self._forget()
+        if self._version is not None and self._behind:
+            since = self._version
+            delta = await self._calls.read(lambda store: store.load_changes(self._conversation_id, since))
+            self._behind = False
+            self._version = delta.version
+            self._take(delta)
+        if self._version is None:
+            await self._load()
+
+    def begin(self, run: Run, /) -> None:
+        """Show the inputs of the run whose turn it is."""
+        if self._begun == run.id:
+            return
+        self._begun = run.id
+        self._shown = []
+        self._show_inputs(run)
+
+    def withdraw(self) -> None:
+        """Hide the inputs shown last again: it was not that run's turn."""
+        self._history.remove([message.id for message in self._shown])
+        for message in self._shown:
+            self._held[message.id] = message
+        self._shown, self._begun = [], None
+
+    def _show_inputs(self, run: Run) -> None:
+        for message_id in run.input_message_ids:
+            message = self._held.pop(message_id, None)
+            if message is not None:
+                self._shown.append(message)
+                self._append(_stored(message))
+
+    @property
+    def shown(self) -> tuple[Message, ...]:
+        """The inputs of the run whose turn it is."""
+        return tuple(self._shown)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether nothing is known to be missing."""
+        return self._version is not None and not self._behind
+
+    def project(self) -> Projection:
+        """Return what a model is told."""
+        return self._history.project(_PROJECTION)
+
+    def _append(self, record: bytes) -> None:
+        self._history.append(record)
+        self._bytes += len(record)
+
+    def _take(self, delta: Delta) -> None:
+        """Apply a change: hold inputs back, and show every run that ended, in order."""
+        if delta.removed:
+            self._forget()
+            return
+        answers: dict[str, Message] = {}
+        for message in delta.messages:
+            if message.run_id is not None:
+                answers[message.run_id] = message
+            elif message.role in {"user", "tool"} and message.id not in self._history:
+                self._held[message.id] = message
+        for run in delta.runs:
+            if not run.is_active and not self._show_ended(run, answers.get(run.id)):
+                self._forget()
+                return
+
+    def _show_ended(self, run: Run, answer: Message | None) -> bool:
+        """Show an ended run; False if something of it is missing here."""
+        if run.terminal_reason == "absorbed":
+            return True
+        known = (message_id in self._held or message_id in self._history for message_id in run.input_message_ids)
+        if not all(known):
+            return False
+        self.begin(run)
+        self._show_inputs(run)
+        self._shown = []
+        if answer is not None:
+            self._append(_stored(answer))
+        return answer is not None
+
+    async def _load(self) -> None:
+        """Read the newest records; once more if the conversation changed meanwhile."""
+        for _ in range(_ATTEMPTS):
+            if await self._calls.read(self._read):
+                return
+        self._behind = True
+
+    async def _read(self, store: Store) -> bool:
+        """Read newest first to the last summary or the limits; False if the reads do not fit together."""
+        self._forget()
+        active = await store.list_active_runs(self._conversation_id)
+        waiting = {message_id for run in active for message_id in run.input_message_ids}
+        newest_first: list[StoredMessage] = []
+        before: int | None = None
+        while True:
+            page = await store.read_messages(self._conversation_id, before=before, limit=_PAGE)
+            if self._version is None:
+                self._version = page.version
+            newest_first.extend(page.items)
+            before = page.next_before
+            if before is None or self._is_enough(newest_first):
+                break
+        head = await store.load_head(self._conversation_id)
+        self._fill(newest_first, waiting)
+        return head.version == self._version
+
+    def _is_enough(self, newest_first: list[StoredMessage]) -> bool:
+        return (
+            len(newest_first) >= self._limits.max_messages
+            or sum(len(message.body) for message in newest_first) >= self._limits.max_bytes
+            or any(message.role == "summary" for message in newest_first)
+        )
+
+    def _fill(self, newest_first: list[StoredMessage], waiting: set[str]) -> None:
+        for stored in reversed(newest_first):
+            if stored.message_id in waiting:
+                self._held[stored.message_id] = Message.model_validate_json(stored.body)
+            else:
+                self._append(stored.body)

@@ -1,0 +1,92 @@
+"""The default driver: ask the model, run the tools it asks for, ask again, until it has answered."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from runlane.models import (
+    AnyModelMessage,
+    FinishReport,
+    FunctionCallDelta,
+    ModelAssistantToolMessage,
+    ModelMessage,
+    ModelToolResultMessage,
+    create_tool_call_collector,
+)
+from runlane.records import Part, ProviderPart, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
+from runlane.runtime._turn import Turn, TurnFinished, TurnOutcome, TurnStopped
+
+__all__ = ["ManagedLoopDriver"]
+
+_RUNS_TOOLS: Final = frozenset({"tool-calls", "stop"})
+
+
+class ManagedLoopDriver:
+    """Answers a turn by the model-and-tool loop.
+
+    No tools can be mounted yet. A call the model makes all the same is recorded, answered with the error result
+    `tool.unknown`, and given back to the model, up to `loop.max_steps` steps.
+
+    Attributes:
+        begins_with_step: The driver asks the model before anything else, so the runtime may commit the first request
+            together with the acquisition.
+    """
+
+    name = "managed-loop"
+    begins_with_step = True
+
+    async def drive(self, turn: Turn, /) -> TurnOutcome:
+        """Answer one turn; see `TurnDriver.drive`."""
+        messages = _prompt(turn)
+        while True:
+            finish, calls = await _ask(turn, messages)
+            for call in calls:
+                await turn.emit(call)
+            if not calls or finish.reason not in _RUNS_TOOLS:
+                return TurnFinished(finish.reason)
+            await turn.checkpoint()
+            results = tuple(_unknown_tool(call) for call in calls)
+            asked = _as_assistant_message(turn.step_parts())
+            for result in results:
+                await turn.emit(result)
+            boundary = await turn.boundary()
+            if boundary.stop is not None:
+                return TurnStopped(boundary.stop)
+            messages = (*messages, asked, ModelToolResultMessage(results), *boundary.injected)
+
+
+def _prompt(turn: Turn) -> tuple[AnyModelMessage, ...]:
+    instructions = "\n\n".join(turn.instructions)
+    return (ModelMessage.system(instructions), *turn.messages) if instructions else turn.messages
+
+
+async def _ask(turn: Turn, messages: tuple[AnyModelMessage, ...]) -> tuple[FinishReport, tuple[ToolCallPart, ...]]:
+    """Take one step of the model; what it says goes out as it comes, its calls are returned whole."""
+    collector = create_tool_call_collector(provider=turn.model.provider.provider_id)
+    finish = FinishReport("other")
+    async with turn.open_step(messages) as parts:
+        async for part in parts:
+            if isinstance(part, FunctionCallDelta):
+                collector.add(part)
+            elif isinstance(part, FinishReport):
+                finish = part
+            else:
+                await turn.emit(part)
+    return finish, collector.finish()
+
+
+def _unknown_tool(call: ToolCallPart) -> ToolResultPart:
+    hint = "No tool of that name is available. Answer without it."
+    return ToolResultPart(
+        call_id=call.call_id,
+        tool_name=call.tool_name,
+        outcome="error",
+        output={"error": "tool.unknown", "retryable": False, "_hint": hint},
+    )
+
+
+def _as_assistant_message(parts: tuple[Part, ...]) -> ModelAssistantToolMessage:
+    """Return what the model said in a step, as it is given back to it."""
+    return ModelAssistantToolMessage(
+        tuple(part for part in parts if isinstance(part, TextPart | ReasoningPart | ProviderPart | ToolCallPart))
+    )

@@ -1,0 +1,389 @@
+"""`AgentRuntime`: durable conversations with a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Self
+
+import anyio
+
+from runlane.clock import Clock, SystemClock
+from runlane.contracts import CancelToken
+from runlane.delivery import EventHub, Subscription, check_after
+from runlane.errors import RuntimeClosedError, UsageError
+from runlane.ids import IdSource, RandomIds
+from runlane.models import ChatProvider, ResolvedModel
+from runlane.runtime._announcing import Publishing
+from runlane.runtime._closing import Gate, close_runtime
+from runlane.runtime._config import RuntimeConfig
+from runlane.runtime._control import Control
+from runlane.runtime._coordinator import CloseResult, CoordinatedRun, LaneCoordinator, StopReason
+from runlane.runtime._core import ModelSource, RuntimeCore
+from runlane.runtime._host import TaskHost
+from runlane.runtime._idle_watch import IdleWatch
+from runlane.runtime._inputs import InputLike, read_id, read_input, read_object
+from runlane.runtime._lane_table import LaneTable
+from runlane.runtime._managed_loop import ManagedLoopDriver
+from runlane.runtime._recovery import Decide, Recovery, RecoveryOutcome, ResolveContext
+from runlane.runtime._resuming import resume
+from runlane.runtime._store_calls import StoreCalls
+from runlane.runtime._submission import Submissions, Submitted
+from runlane.runtime._tickets import RecordIds, RunResult, RunTicket
+from runlane.store import Outcome, Store
+
+__all__ = ["AgentRuntime"]
+
+
+class AgentRuntime:
+    """Accepts inputs durably, has a model answer them one at a time per conversation, and ends each exactly once.
+
+    Nothing starts before it is entered; leaving it stops what still executes and waits for that (`CloseConfig`). The
+    store must be open while the runtime is; several runtimes, in one process or many, may share one.
+
+    Example:
+        >>> async def main() -> None:
+        ...     async with MemoryStore() as store, AgentRuntime(store, model=ScriptedModel("Hello!")) as runtime:
+        ...         ticket = runtime.submit("a conversation", "Hi")
+        ...         async for event in ticket.events():
+        ...             if isinstance(event, AssistantDeltaEvent):
+        ...                 print(event.text_delta, end="")
+        ...         result = await ticket.result
+    """
+
+    def __init__(  # noqa: PLR0913 - what a runtime is made of
+        self,
+        store: Store,
+        *,
+        model: ModelSource,
+        instructions: str | None = None,
+        config: RuntimeConfig | None = None,
+        clock: Clock | None = None,
+        ids: IdSource | None = None,
+        recover_on_start: bool = False,
+    ) -> None:
+        """Prepare a runtime.
+
+        Args:
+            store: Where everything is kept; open it first.
+            model: A `ChatProvider`, a `ResolvedModel`, or a function (plain or coroutine) that gets a `ModelRequest`
+                and returns one of these for each run.
+            instructions: The system text of every prompt, or None.
+            config: Every other option.
+            clock: The system's by default.
+            ids: Random ones by default.
+            recover_on_start: Take up what dead executors left behind, with the default decisions of `recover`, before
+                anything is admitted. Otherwise entering recovers nothing.
+
+        Raises:
+            UsageError: An argument of the wrong kind.
+        """
+        _check_arguments(store, model, instructions, config)
+        self._store = store
+        self._config = config or RuntimeConfig()
+        self._clock: Clock = clock or SystemClock()
+        self._ids: IdSource = ids or RandomIds()
+        self._recovers = recover_on_start
+        delivery = self._config.delivery
+        self._hub = EventHub()
+        publishing = Publishing(self._hub, delivery.publisher, delivery.on_publish_error)
+        calls = StoreCalls(store, self._clock)
+        self._core = RuntimeCore(
+            owner_id=self._ids.new("owner"),
+            calls=calls,
+            clock=self._clock,
+            ids=self._ids,
+            config=self._config,
+            publishing=publishing,
+            lanes=LaneCoordinator(clock=self._clock),
+            idle_watch=IdleWatch(self._clock),
+            driver=self._config.driver or ManagedLoopDriver(),
+            model=model,
+            instructions=instructions,
+        )
+        self._lanes = LaneTable(calls, publishing, self._clock, self._config.history)
+        self._submissions = Submissions(self._core, self._lanes, store)
+        self._control = Control(self._core, self._lanes)
+        self._gate = Gate()
+        self._host = TaskHost()
+        self._stack = AsyncExitStack()
+        self._entered = False
+
+    @property
+    def owner_id(self) -> str:
+        """How this runtime signs the runs it executes; also the `runtime_epoch` of its transient events."""
+        return self._core.owner_id
+
+    async def __aenter__(self) -> Self:
+        """Start: register as a living owner, and recover if that was asked for.
+
+        Raises:
+            StoreError: The store cannot be used.
+        """
+        if self._entered:
+            raise UsageError("a runtime is entered once; make a new one", argument="AgentRuntime")
+        self._entered = True
+        async with AsyncExitStack() as stack:
+            self._core.lease = await stack.enter_async_context(self._store.hold_lease(self.owner_id))
+            await stack.enter_async_context(self._host)
+            tasks = self._host.tasks
+            if tasks is None:
+                raise RuntimeClosedError
+            await stack.enter_async_context(self._core.lanes)
+            self._core.idle_watch.start(tasks)
+            self._lanes.start(tasks)
+            if self._recovers:
+                recovery = Recovery(self._core, self._lanes, self._gate)
+                groups = await recovery.collect(page_size=100, max_runs=1000, signal=None)
+                self._core.recovering.update(groups)
+                tasks.start_soon(recovery.handle, groups, name="recovery on start")
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None:
+        """Close as `CloseConfig` says, then end every task."""
+        with anyio.CancelScope(shield=True):
+            budgets = self._config.close
+            result = await self.close(grace=budgets.grace, force=budgets.force)
+        if result.remaining:
+            self._core.lanes.abandon()
+        self._host.cancel()
+        await self._stack.aclose()
+
+    # --- working -------------------------------------------------------------------------------------------------
+
+    def submit(  # noqa: PLR0913 - each argument is an independent fact of one input
+        self,
+        conversation_id: str,
+        input: InputLike,  # noqa: A002 - the word of the field
+        /,
+        *,
+        idempotency_key: str | None = None,
+        metadata: Mapping[str, object] | None = None,
+        context: object = None,
+        request: Mapping[str, object] | None = None,
+        record_ids: RecordIds | None = None,
+    ) -> RunTicket:
+        """Hand over an input. Returns at once; the ticket tells when it is durable and when it is answered.
+
+        Inputs of one conversation are admitted and answered in the order they were submitted.
+
+        Args:
+            conversation_id: 1 to 512 characters; a new one begins a conversation.
+            input: A text, parts, or a message; see `InputLike`.
+            idempotency_key: Names the input: submitting it again under its key, after a crash for instance, returns
+                the first admission and its answer instead of asking twice. One is made if none is given.
+            metadata: A JSON object kept with the message.
+            context: Anything; handed to the model callable and the driver, never stored.
+            request: A JSON object stored with the run, for whoever executes it after a crash.
+            record_ids: The ids of the records to be made, if the application chooses them.
+
+        Returns:
+            The ticket; for a key that is still on its way, the very same one. Once the runtime is closed its promises
+            are rejected with `RuntimeClosedError`.
+
+        Raises:
+            InvalidValueError, UsageError: An argument is malformed; names the field. Nothing was written.
+        """
+        conversation_id = read_id(conversation_id, "conversation_id")
+        key = self._ids.new("key") if idempotency_key is None else read_id(idempotency_key, "idempotency_key")
+        given = read_input(input, metadata)
+        stored_request = read_object(request, "request")
+        ids = self._record_ids(record_ids)
+        submitted = Submitted(input=given, context=context, request=stored_request, ids=ids)
+        return self._submissions.submit(self._host.tasks, conversation_id, key, submitted)
+
+    def _record_ids(self, given: RecordIds | None) -> RecordIds:
+        if given is None:
+            new = self._ids.new
+            return RecordIds(input_message_id=new("message"), run_id=new("run"), assistant_message_id=new("message"))
+        if not isinstance(given, RecordIds):
+            raise UsageError("must be a RecordIds or None", argument="record_ids")
+        return RecordIds(
+            input_message_id=read_id(given.input_message_id, "record_ids.input_message_id"),
+            run_id=read_id(given.run_id, "record_ids.run_id"),
+            assistant_message_id=read_id(given.assistant_message_id, "record_ids.assistant_message_id"),
+        )
+
+    def subscribe(
+        self, conversation_id: str, /, *, run_id: str | None = None, after: int | None = None
+    ) -> Subscription:
+        """Listen to a conversation; use it as `async with`, and iterate it.
+
+        Args:
+            conversation_id: What to listen to.
+            run_id: Only this run, until it ends.
+            after: Replay the durable events of later conversation versions first: the `snapshot_version` of the last
+                event that was seen, or 0 for all. None starts with what happens from now on.
+
+        Returns:
+            The subscription, which listens already. It yields the events of runs this runtime executes as they
+            happen; what other processes commit to the same conversation is seen by subscribing again with `after`.
+
+        Raises:
+            UsageError: `after` is no version.
+            InvalidValueError: `conversation_id` is no identifier.
+        """
+        check_after(after)
+        return Subscription(
+            self._store,
+            self._hub,
+            read_id(conversation_id, "conversation_id"),
+            run_id=run_id,
+            after=after,
+            capacity=self._config.delivery.capacity,
+        )
+
+    # --- ending runs from outside --------------------------------------------------------------------------------
+
+    async def interrupt(self, conversation_id: str, run_id: str, /) -> Outcome:
+        """Ask a running run to stop, durably, whichever process executes it; what it said so far is kept.
+
+        Returns:
+            `Applied` if the request was written (then it also stops at once if it executes here); `Conflict` if the
+            run is queued, was asked before, or has ended.
+
+        Raises:
+            RuntimeConflictError: There is no such run.
+            StoreError: The store failed.
+        """
+        return await self._control.interrupt(conversation_id, run_id)
+
+    def stop(self, conversation_id: str, /, *, reason: StopReason = "user-interrupt") -> bool:
+        """Stop what executes on a conversation in this process; nothing is written before it has stopped.
+
+        Returns:
+            Whether something was executing. Waiting runs are untouched.
+        """
+        return self._control.stop(conversation_id, reason)
+
+    async def cancel(self, conversation_id: str, run_id: str, /) -> Outcome:
+        """End a queued run without executing it, with reason `cancelled`; a running one is interrupted.
+
+        Returns:
+            `Applied`, or `Conflict` if the run has ended, or was executed before and requeued.
+
+        Raises:
+            RuntimeConflictError: There is no such run.
+            StoreError: The store failed.
+        """
+        return await self._control.cancel(conversation_id, run_id)
+
+    async def abandon(
+        self, conversation_id: str, run_id: str, /, *, expected_revision: int, stale_owner: bool
+    ) -> Outcome:
+        """End a run whose executor is known to be gone, with reason `abandoned`.
+
+        Args:
+            conversation_id: The conversation.
+            run_id: The run.
+            expected_revision: As read; a run that moved since is left alone.
+            stale_owner: Must be True: the caller states that nobody executes the run any more.
+
+        Returns:
+            `Applied`, or `Conflict` if the run moved or has ended.
+
+        Raises:
+            UsageError: `stale_owner` is not True; nothing was read or written.
+            RuntimeConflictError: There is no such run.
+            RuntimeClosedError: The runtime is closed.
+            StoreError: The store failed.
+        """
+        with self._gate.passing():
+            return await self._control.abandon(conversation_id, run_id, expected_revision, stale_owner=stale_owner)
+
+    # --- after a crash -------------------------------------------------------------------------------------------
+
+    def resume(
+        self, conversation_id: str, run_id: str, /, *, context: object = None
+    ) -> CoordinatedRun[object, RunResult]:
+        """Execute a queued run that no process will start by itself.
+
+        Args:
+            conversation_id: The conversation.
+            run_id: The run.
+            context: As for `submit`.
+
+        Returns:
+            `accepted` settles once the run is held by this runtime (or needs no execution), `result` once it has
+            ended. Both reject with `RuntimeConflictError` if there is no such run or it is not queued, and with
+            `RuntimeClosedError` once the runtime is closed.
+        """
+        return resume(self._core, self._lanes, self._gate, self._host.tasks, conversation_id, run_id, context)
+
+    async def recover(
+        self,
+        *,
+        resolve_context: ResolveContext | None = None,
+        decide: Decide | None = None,
+        page_size: int = 100,
+        max_runs: int = 1000,
+        signal: CancelToken | None = None,
+    ) -> list[RecoveryOutcome]:
+        """Take up what executors left behind when they died.
+
+        Runs of owners that are provably gone are requeued and run again, or settled if they were asked to stop; queued
+        runs are resumed; runs of living owners are left alone (`runlane.runtime.RecoveryInput.default` says which).
+
+        Args:
+            resolve_context: Gives the `context` of a run that is executed again; the run's stored `request` by default.
+            decide: Decides instead of the default, run by run.
+            page_size: Runs read at a time, 1 to 1,000.
+            max_runs: Runs dealt with at most.
+            signal: Stops collecting when it trips.
+
+        Returns:
+            An outcome for each run dealt with. `resumed` and `requeued` are reported once the run is held by this
+            runtime, and carry the promise of its result.
+
+        Raises:
+            RuntimeClosedError: The runtime is closed.
+            InvalidValueError, UsageError: A limit is out of range.
+            StoreError: The list of runs could not be read.
+        """
+        if self._gate.closed or self._host.tasks is None:
+            raise RuntimeClosedError
+        recovery = Recovery(self._core, self._lanes, self._gate, decide=decide, resolve_context=resolve_context)
+        return await recovery.handle(await recovery.collect(page_size=page_size, max_runs=max_runs, signal=signal))
+
+    async def close(self, *, grace: float | None = None, force: float | None = None) -> CloseResult:
+        """Admit nothing more, end what executes, and say honestly what is left.
+
+        | budgets | executing runs | may come back with work in flight |
+        |---|---|---|
+        | neither | stopped now, waited for | no |
+        | `grace` | may finish that long, then stopped, waited for | no |
+        | `force` | stopped now, waited for that long | yes |
+        | both | may finish, then stopped, waited for `force` seconds after that | yes |
+
+        Inputs that are being admitted are waited for first, which counts against both budgets. Runs that wait stay
+        queued in the store. Closing again is harmless.
+
+        Args:
+            grace: Seconds.
+            force: Seconds.
+
+        Raises:
+            UsageError, InvalidValueError: A budget is no non-negative number; then nothing was changed.
+        """
+        result = await close_runtime(self._core, self._submissions, self._gate, grace=grace, force=force)
+        self._hub.close()
+        return result
+
+
+def _check_arguments(store: object, model: object, instructions: object, config: object) -> None:
+    if not isinstance(store, Store):
+        raise UsageError(f"must be a Store, not {type(store).__name__}", argument="store")
+    if not isinstance(model, ChatProvider | ResolvedModel) and not callable(model):
+        raise UsageError("must be a ChatProvider, a ResolvedModel or a callable", argument="model")
+    if instructions is not None and not isinstance(instructions, str):
+        raise UsageError("must be a text or None", argument="instructions")
+    if config is not None and not isinstance(config, RuntimeConfig):
+        raise UsageError("must be a RuntimeConfig or None", argument="config")

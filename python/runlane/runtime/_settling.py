@@ -1,0 +1,127 @@
+"""Writing the end of a run, exactly once, whoever else tries to.
+
+| the terminal commit | then |
+|---|---|
+| is applied | this execution won: it publishes, and its result has metrics |
+| conflicts, and the run has ended | the result is read from the record |
+| conflicts, and an interrupt was requested | the end becomes `interrupted` (`superseded` stays) and is tried again |
+| conflicts, and the run is still held | tried again with the run's new revision |
+| conflicts otherwise | the result rejects with `RuntimeConflictError` |
+| throws, retries spent | the result rejects with `RunUnsettledError` |
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from runlane.errors import ConversationPurgedError, RuntimeConflictError, RunUnsettledError, StoreError
+from runlane.records import Message, Run, RunMetrics, message_status_for_terminal_reason
+from runlane.runtime._core import RuntimeCore
+from runlane.runtime._ending import Ending
+from runlane.runtime._lane import ConversationLane
+from runlane.runtime._tickets import RunResult
+from runlane.runtime._turn_writer import TurnWriter, holds
+from runlane.store import Applied, Command, CommitRunTerminal, RecordRunOperation, RunView
+
+__all__ = ["result_from_view", "settle"]
+
+_ROUNDS: Final = 32
+
+
+def result_from_view(view: RunView, /) -> RunResult:
+    """Return the result of a run as its record tells it.
+
+    Raises:
+        RuntimeConflictError: The run has not ended, or its answer is missing or has another status than its reason.
+    """
+    run, message = view.run, view.assistant
+    reason = run.terminal_reason
+    if reason is None or message is None or message.status != message_status_for_terminal_reason(reason):
+        raise RuntimeConflictError(f"run {run.id!r} has no usable terminal record", operation="settle")
+    return RunResult(
+        run=run,
+        message=message,
+        reason=reason,
+        snapshot_version=view.snapshot_version,
+        policy_name=run.terminal_policy_name,
+    )
+
+
+async def settle(core: RuntimeCore, lane: ConversationLane, writer: TurnWriter, ending: Ending, /) -> RunResult:
+    """End a run.
+
+    Raises:
+        RuntimeConflictError: Somebody else holds the run.
+        RunUnsettledError: The store did not carry it out; the run may still be held by this runtime's owner.
+    """
+    try:
+        return await _settle(core, lane, writer, ending)
+    except (ConversationPurgedError, RuntimeConflictError):
+        raise
+    except StoreError as error:
+        raise RunUnsettledError(run=writer.run, owner_id=core.owner_id) from error
+
+
+async def _settle(core: RuntimeCore, lane: ConversationLane, writer: TurnWriter, ending: Ending) -> RunResult:
+    for _ in range(_ROUNDS):
+        metrics = writer.spend.final()
+        commands = _commands(core, writer, ending, metrics)
+        outcomes = await lane.commit(commands, metrics=metrics)
+        last = outcomes[-1]
+        if isinstance(last, Applied):
+            return _won(writer.run, last, ending, metrics)
+        view = await core.calls.read(lambda store: store.load_run(lane.conversation_id, writer.run.id))
+        if view is None:
+            break
+        if not view.run.is_active:
+            return result_from_view(view)
+        if not holds(writer.ownership, view.run):
+            break
+        writer.run = view.run
+        if view.run.state == "interrupt_requested":
+            ending = ending.interrupted()
+    raise RuntimeConflictError(f"run {writer.run.id!r} is not held by this runtime any more", operation="settle")
+
+
+def _commands(core: RuntimeCore, writer: TurnWriter, ending: Ending, metrics: RunMetrics) -> list[Command]:
+    run, at = writer.run, core.clock.now()
+    commands: list[Command] = [
+        RecordRunOperation(
+            command_id=core.ids.new("command"),
+            at=at,
+            run_id=run.id,
+            expected_revision=run.revision + index,
+            ownership=writer.ownership,
+            operation=operation,
+        )
+        for index, operation in enumerate(writer.closing())
+    ]
+    status = message_status_for_terminal_reason(ending.reason)
+    commands.append(
+        CommitRunTerminal(
+            command_id=core.ids.new("command"),
+            at=at,
+            run_id=run.id,
+            expected_revision=run.revision + len(commands),
+            ownership=writer.ownership,
+            assistant=writer.draft.message(status or "failed", at, control=ending.control),
+            reason=ending.reason,
+            policy_name=ending.policy_name,
+            usage=metrics.usage,
+        )
+    )
+    return commands
+
+
+def _won(run: Run, applied: Applied, ending: Ending, metrics: RunMetrics) -> RunResult:
+    ended = next(changed for changed in applied.delta.runs if changed.id == run.id)
+    answer: Message = next(message for message in applied.delta.messages if message.run_id == run.id)
+    return RunResult(
+        run=ended,
+        message=answer,
+        reason=ending.reason,
+        snapshot_version=applied.delta.version,
+        policy_name=ending.policy_name,
+        metrics=metrics,
+        error=ending.error,
+    )

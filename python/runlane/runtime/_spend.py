@@ -1,0 +1,85 @@
+"""What a run spends, and how long it takes."""
+
+from __future__ import annotations
+
+from runlane.clock import Clock
+from runlane.models import ModelUsage, add_usage, usage_from_model
+from runlane.records import CostValue, RunMetrics, Usage, UsageValue
+
+__all__ = ["Spend", "computed"]
+
+
+def computed(usage: Usage | None, /) -> Usage:
+    """State a run's total: every known figure is `computed`, every other `unavailable`."""
+    if usage is None:
+        return Usage.unknown()
+    cost = usage.cost
+    return Usage(
+        input_tokens=_tokens(usage.input_tokens),
+        output_tokens=_tokens(usage.output_tokens),
+        reasoning_tokens=_tokens(usage.reasoning_tokens),
+        cache_read_tokens=_tokens(usage.cache_read_tokens),
+        cache_write_tokens=_tokens(usage.cache_write_tokens),
+        cost=CostValue(provenance="unavailable")
+        if cost is None or cost.value is None
+        else CostValue(value=cost.value, currency=cost.currency, provenance="computed"),
+    )
+
+
+def _tokens(figure: UsageValue | None) -> UsageValue:
+    if figure is None or figure.value is None:
+        return UsageValue(provenance="unavailable")
+    return UsageValue(value=figure.value, provenance="computed")
+
+
+class Spend:
+    """Usage and durations of one execution; starts from what earlier executions of the run spent."""
+
+    def __init__(self, clock: Clock, before: Usage | None, /) -> None:
+        """Start the clock: the run was just acquired."""
+        self._clock = clock
+        self._total = before
+        self._step: ModelUsage | None = None
+        self._started = clock.monotonic()
+        self._first_output: float | None = None
+        self.finished = False
+
+    def report(self, usage: ModelUsage, /) -> None:
+        """Take what the provider says of the open call; it replaces what it said before."""
+        self._step = usage
+
+    def first_output(self) -> bool:
+        """Note output of the model; True for the first one of the run."""
+        if self._first_output is not None:
+            return False
+        self._first_output = self._clock.monotonic()
+        return True
+
+    def end_step(self) -> None:
+        """Add the call that just ended."""
+        self._total = add_usage(self._total, usage_from_model(self._step))
+        self._step = None
+
+    @property
+    def so_far(self) -> Usage | None:
+        """The total with what the open call reported, or None while nothing was reported."""
+        if self._step is None:
+            return self._total
+        return add_usage(self._total, usage_from_model(self._step))
+
+    def metrics(self, *, partial: bool) -> RunMetrics:
+        """Return the figures of an event: running ones, or with `partial` False final ones."""
+        usage = self.so_far
+        return RunMetrics(
+            partial=partial,
+            usage=usage or Usage.unknown(),
+            duration_ms=self._since(self._clock.monotonic()),
+            ttft_ms=None if self._first_output is None else self._since(self._first_output),
+        )
+
+    def final(self) -> RunMetrics:
+        """Return the figures of the end."""
+        return self.metrics(partial=not self.finished).model_copy(update={"usage": computed(self.so_far)})
+
+    def _since(self, moment: float) -> int:
+        return max(0, int((moment - self._started) * 1000))

@@ -1,0 +1,194 @@
+"""Makes an acquired run durable while it is answered: checkpoints and operation records, one transaction at a time.
+
+What is written is chosen so that a turn costs few commits: the end of a step waits for whatever is written next (the
+next step's start, or the end of the run), and the first output rides with the first checkpoint.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import anyio
+
+from runlane.contracts import CancelToken
+from runlane.delivery import DraftView
+from runlane.errors import RuntimeConflictError
+from runlane.records import Ownership, Run, RunOperation, RunOperationPhase, Usage
+from runlane.runtime._core import RuntimeCore
+from runlane.runtime._draft import Draft
+from runlane.runtime._lane import ConversationLane
+from runlane.runtime._spend import Spend
+from runlane.store import Applied, CheckpointRunAssistant, Command, DraftPatch, RecordRunOperation
+
+__all__ = ["OwnershipLostError", "TurnWriter", "holds"]
+
+_ATTEMPTS: Final = 32
+
+
+class OwnershipLostError(RuntimeConflictError):
+    """The run belongs to somebody else, or has ended: this execution writes nothing more."""
+
+
+def holds(ownership: Ownership, run: Run, /) -> bool:
+    """Whether an executor still holds a run, as far as the run itself can tell."""
+    return run.is_acquired and (run.owner_id, run.fencing_token) == (ownership.owner, ownership.fencing_token)
+
+
+class TurnWriter:
+    """The durable side of one execution.
+
+    Attributes:
+        run: As last written.
+        ownership: Goes with every write.
+        draft: The answer so far.
+        spend: Usage and durations.
+        operation: The open provider call, or None.
+    """
+
+    def __init__(
+        self, core: RuntimeCore, lane: ConversationLane, run: Run, ownership: Ownership, signal: CancelToken
+    ) -> None:
+        """Take over a run that was just acquired."""
+        self._core = core
+        self._lane = lane
+        self._signal = signal
+        self.run = run
+        self.ownership = ownership
+        self.draft = Draft(run)
+        self.spend = Spend(core.clock, run.usage)
+        self.operation: RunOperation | None = None
+        self._owed: list[RunOperation] = []
+        self._owes_first_output = False
+        self._lock = anyio.Lock(fast_acquire=True)
+        self._parts = 0
+        self._written_at = core.clock.monotonic()
+
+    async def start(self, operation: RunOperation, /, *, is_written: bool) -> None:
+        """Have a call's start durable, with everything before it.
+
+        Args:
+            operation: In phase `started`.
+            is_written: It was committed with the acquisition already.
+        """
+        if not is_written:
+            await self._write((operation,))
+        self.operation = operation
+
+    def count_part(self) -> None:
+        """Count a part of the stream, published or not."""
+        self._parts += 1
+
+    def first_output(self) -> None:
+        """Note that the open call has put something out; written with the next checkpoint."""
+        self.spend.first_output()
+        operation = self.operation
+        if operation is not None and operation.first_output_at is None:
+            update = {"phase": "first-output", "first_output_at": self._core.clock.now()}
+            self.operation = operation.model_copy(update=update)
+            self._owes_first_output = True
+
+    def end(self, *, finished: bool) -> None:
+        """Close the open call, if there is one; written with whatever is written next."""
+        operation, self.operation = self.operation, None
+        self._owes_first_output = False
+        if operation is None:
+            return
+        phase: RunOperationPhase = "completed" if finished else "cancelled" if self._signal.cancelled else "failed"
+        self._owed.append(operation.model_copy(update={"phase": phase, "finished_at": self._core.clock.now()}))
+        self.spend.end_step()
+        self.spend.finished = finished
+
+    def closing(self) -> tuple[RunOperation, ...]:
+        """Return the operation records that the terminal commit takes along."""
+        self.end(finished=False)
+        return tuple(self._owed)
+
+    async def checkpoint(self) -> None:
+        """Make everything so far durable."""
+        await self._write(())
+
+    async def checkpoint_if_due(self) -> None:
+        """Make everything so far durable if enough has streamed since the last time."""
+        loop = self._core.config.loop
+        if self._parts < loop.checkpoint_every_events:
+            return
+        interval = loop.checkpoint_min_interval
+        if interval is not None and self._core.clock.monotonic() - self._written_at < interval:
+            return
+        await self._write(())
+
+    async def _write(self, operations: tuple[RunOperation, ...]) -> None:
+        async with self._lock:
+            patch, mark = self.draft.patch()
+            owed = (*self._owed, *self._open_output(), *operations)
+            if patch is None and not owed:
+                return
+            at = self._core.clock.now()
+            outcome: Applied | None = None
+            for _ in range(_ATTEMPTS):
+                commands = self._commands(patch, owed)
+                outcomes = await self._lane.commit(
+                    commands,
+                    metrics=self.spend.metrics(partial=True),
+                    draft=DraftView(lambda: self.draft.view(mark, at)),
+                )
+                if isinstance(outcomes[-1], Applied):
+                    outcome = outcomes[-1]
+                    break
+                await self._look_up()
+            if outcome is None:
+                raise OwnershipLostError("the run kept changing", operation="checkpoint")
+            self.run = outcome.delta.runs[-1]
+            self.draft.committed(mark)
+            self._owed.clear()
+            self._owes_first_output = False
+            self._parts = 0
+            self._written_at = self._core.clock.monotonic()
+
+    def _open_output(self) -> tuple[RunOperation, ...]:
+        return (self.operation,) if self._owes_first_output and self.operation is not None else ()
+
+    def _commands(self, patch: DraftPatch | None, operations: tuple[RunOperation, ...]) -> list[Command]:
+        commands: list[Command] = []
+        revision = self.run.revision
+        usage: Usage | None = self.spend.so_far
+        if patch is not None:
+            commands.append(
+                CheckpointRunAssistant(
+                    command_id=self._core.ids.new("command"),
+                    at=self._core.clock.now(),
+                    run_id=self.run.id,
+                    expected_revision=revision,
+                    ownership=self.ownership,
+                    patch=patch,
+                    usage=usage,
+                )
+            )
+        for operation in operations:
+            commands.append(
+                RecordRunOperation(
+                    command_id=self._core.ids.new("command"),
+                    at=self._core.clock.now(),
+                    run_id=self.run.id,
+                    expected_revision=revision + len(commands),
+                    ownership=self.ownership,
+                    operation=operation,
+                )
+            )
+        return commands
+
+    async def _look_up(self) -> None:
+        """See why a write was refused; returns if it is worth trying again.
+
+        Raises:
+            OwnershipLostError: Somebody else holds the run, or it has ended.
+            AbortedError: It was asked to stop.
+        """
+        run_id = self.run.id
+        view = await self._core.calls.read(lambda store: store.load_run(self.run.conversation_id, run_id))
+        if view is None or not holds(self.ownership, view.run):
+            raise OwnershipLostError(f"run {run_id!r} is not held by this runtime any more", operation="checkpoint")
+        self.run = view.run
+        if view.run.state == "interrupt_requested":
+            self._signal.cancel("user-interrupt")
+            self._signal.raise_if_cancelled()
