@@ -160,13 +160,11 @@ class WireStream(AbstractAsyncContextManager["WireStream"], AsyncIterator[ModelP
             self._busy = False
 
     async def _next(self) -> ModelPart:
-        while True:
+        if self._signal.cancelled and not self._over:
             await checkpoint_if_cancelled()
-            if self._over:
-                raise StopAsyncIteration
-            if self._signal.cancelled:
-                self._over = True
-                raise self._signal.error()
+            self._over = True
+            raise self._signal.error()
+        while not self._over:
             if self._parts:
                 return self._parts.pop()
             if self._decoder.failure is not None:
@@ -174,9 +172,11 @@ class WireStream(AbstractAsyncContextManager["WireStream"], AsyncIterator[ModelP
                 raise self._decoder.failure
             if self._decoder.ended:
                 self._over = True
-                raise StopAsyncIteration
-            await self._fill()
-            self._tell_notes()
+            else:
+                # The reader looks at cancellation and signal before it waits and after.
+                await self._fill()
+                self._tell_notes()
+        raise StopAsyncIteration
 
     async def _fill(self) -> None:
         """Read until something can be delivered or the response has ended."""
