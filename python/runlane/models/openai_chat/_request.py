@@ -29,6 +29,7 @@ from runlane.records import JsonObject, ReasoningPart, TextPart, ToolCallPart, T
 __all__ = ["OpenAIChatDialect", "encode_message", "encode_request"]
 
 _AUDIO: Final = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _OWN_FIELDS: Final = ("messages", "stream")
 
 
@@ -242,7 +243,7 @@ def _function(function: ModelFunction) -> JsonObject:
 
 def _dump(value: JsonValue, argument: str) -> bytes:
     try:
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        text = _ENCODER.encode(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidValueError(f"is not JSON: {error}", argument=argument) from None
     try:
