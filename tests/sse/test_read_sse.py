@@ -55,6 +55,9 @@ async def test_the_id_to_resume_after_is_that_of_the_events_handed_out() -> None
     assert reader.last_event_id == "2"
     assert await texts(reader) == []
     assert reader.last_event_id == "3"
+    async with read_sse(Script[bytes](b"id: 1\ndata: a\n\nid: 2\ndata: b\n\n")) as reader:
+        await anext(reader)
+    assert reader.last_event_id == "1"
 
 
 async def test_options_are_taken_when_reading_is_asked_for() -> None:

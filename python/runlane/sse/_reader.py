@@ -139,8 +139,10 @@ class SseReader(AsyncIterator[SseEvent]):
         "_body_done",
         "_busy",
         "_decoder",
+        "_discarded",
         "_ended",
         "_events",
+        "_guarded",
         "_id_before",
         "_iterator",
         "_options",
@@ -153,10 +155,13 @@ class SseReader(AsyncIterator[SseEvent]):
         self._body = body
         self._options = options
         self._token = options.signal
+        self._guarded = options.signal is not None or options.idle_timeout is not None
         self._decoder = options.new_decoder()
         # The events of the last bytes in order, and those of them still at hand, last one first.
         self._batch: list[SseEvent] = []
         self._events: list[SseEvent] = []
+        # How many of them were thrown away by closing, and the id in force before them.
+        self._discarded = 0
         self._id_before = ""
         self._iterator: AsyncIterator[bytes] | None = None
         self._busy = False
@@ -166,7 +171,7 @@ class SseReader(AsyncIterator[SseEvent]):
     @property
     def last_event_id(self) -> str:
         """The id to resume after: that in force as of the events handed out."""
-        handed_out = len(self._batch) - len(self._events)
+        handed_out = len(self._batch) - len(self._events) - self._discarded
         if handed_out == len(self._batch):
             return self._decoder.last_event_id
         return self._batch[handed_out - 1].last_event_id if handed_out else self._id_before
@@ -212,49 +217,56 @@ class SseReader(AsyncIterator[SseEvent]):
             self._busy = False
 
     async def _next(self) -> SseEvent:
+        """Read until there is an event."""
         while True:
             await checkpoint_if_cancelled()
-            await self._stop_if_cancelled()
-            if self._events:
-                return self._events.pop()
+            if self._token is not None and self._token.cancelled:
+                await self._stop(self._token)
             if self._body_done:
                 raise StopAsyncIteration
-            failure = self._decoder.failure
-            if failure is not None:
-                raise failure
-            await self._fill()
+            if self._decoder.failure is not None:
+                raise self._decoder.failure
+            if self._guarded:
+                chunk = await self._read_guarded()
+            else:
+                chunk = await self._read()
+            self._take(chunk)
+            if self._events:
+                return self._events.pop()
 
-    async def _stop_if_cancelled(self) -> None:
+    async def _stop(self, token: CancelToken) -> None:
         """Raise the token's reason once the body is closed, outside every `except` block."""
-        if self._token is not None and self._token.cancelled:
-            await self._end()
-            await checkpoint_if_cancelled()
-            self._token.raise_if_cancelled()
+        await self._end()
+        await checkpoint_if_cancelled()
+        token.raise_if_cancelled()
 
-    async def _fill(self) -> None:
-        """Wait for bytes and read their events; at the end of the body settle what is left."""
-        chunk = await self._read()
+    def _take(self, chunk: bytes | None) -> None:
+        """Read the events in a chunk; at the end of the body settle what is left."""
         self._id_before = self._decoder.last_event_id
         if chunk is not None:
             self._batch = self._decoder.feed(chunk)
-        else:
-            self._body_done = True
-            self._batch = self._decoder.close()
+            self._events = self._batch[::-1]
+            return
+        self._body_done = True
+        self._batch = self._decoder.close()
         self._events = self._batch[::-1]
-        if chunk is None:
-            self._report(self._decoder.incomplete)
-
-    def _report(self, incomplete: IncompleteSseEvent | None) -> None:
-        self.incomplete = incomplete
+        self.incomplete = self._decoder.incomplete
         report = self._options.on_incomplete
-        if report is not None and incomplete is not None:
-            refuse_awaitable(report(incomplete), "on_incomplete")
+        if report is not None and self.incomplete is not None:
+            refuse_awaitable(report(self.incomplete), "on_incomplete")
 
     async def _read(self) -> bytes | None:
         """Wait for the next bytes that are not empty; None at the end of the body."""
+        if self._iterator is None:
+            self._iterator = aiter(self._body)
+        async for chunk in self._iterator:
+            if len(chunk) > 0:
+                return chunk
+        return None
+
+    async def _read_guarded(self) -> bytes | None:
+        """Do the same under the token and the silence limit."""
         token, idle_timeout = self._token, self._options.idle_timeout
-        if token is None and idle_timeout is None:
-            return await self._next_chunk()
         chunk: bytes | None = None
         failure: Exception | None = None
         deadline = math.inf if idle_timeout is None else current_time() + idle_timeout
@@ -263,10 +275,11 @@ class SseReader(AsyncIterator[SseEvent]):
             nullcontext() if token is None else token.bind(scope),
         ):
             try:
-                chunk = await self._next_chunk()
+                chunk = await self._read()
             except Exception as error:  # noqa: BLE001 - raised below unless something outranks it
                 failure = error
-        await self._stop_if_cancelled()
+        if token is not None and token.cancelled:
+            await self._stop(token)
         # A body may answer the cancellation with an end or an error of its own: it was silent all
         # the same.
         if chunk is None and idle_timeout is not None and scope.cancel_called:
@@ -274,17 +287,6 @@ class SseReader(AsyncIterator[SseEvent]):
         if failure is not None:
             raise failure
         return chunk
-
-    async def _next_chunk(self) -> bytes | None:
-        if self._iterator is None:
-            self._iterator = aiter(self._body)
-        while True:
-            try:
-                chunk = await anext(self._iterator)
-            except StopAsyncIteration:
-                return None
-            if len(chunk) > 0:
-                return chunk
 
     async def _end(self) -> None:
         if not self._ended:
@@ -300,6 +302,7 @@ class SseReader(AsyncIterator[SseEvent]):
         """
         if self._busy:
             raise StreamBusyError(argument="SseReader")
+        self._discarded += len(self._events)
         self._events = []
         await self._end()
 
