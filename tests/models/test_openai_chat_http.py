@@ -22,6 +22,7 @@ from runlane.models import (
     ModelMessage,
     ModelPart,
     ModelProviderContext,
+    ResponseInfo,
     StreamNote,
     TextDelta,
     collect,
@@ -76,8 +77,16 @@ async def read_into(parts: list[ModelPart], provider: OpenAIChat, context: Model
             parts.append(part)  # noqa: PERF401 - what came before a failure is kept
 
 
-@pytest.mark.parametrize("size", [1, 7, 1024, None])
-@pytest.mark.parametrize("stream", [stream for stream in own_streams() if not stream.fails], ids=name_of)
+_OVER_HTTP = [
+    pytest.param(stream, size, id=f"{name_of(stream)}-{size}")
+    for stream in own_streams()
+    for size in (1, 7, 1024, None)
+    # A chunk of HTTP for every byte of a longer stream takes a second and shows nothing more.
+    if not stream.fails and (size != 1 or len(stream.body) < 700)
+]
+
+
+@pytest.mark.parametrize(("stream", "size"), _OVER_HTTP)
 async def test_a_stream_over_http_gives_what_its_index_says(stream: Recorded, size: int | None) -> None:
     """The size of the pieces on the wire changes nothing."""
     async with provider_for(stream_reply(stream.body, chunk_size=size)) as (provider, _):
@@ -244,6 +253,16 @@ async def test_signs_of_life_keep_a_slow_answer_alive() -> None:
     body = b": thinking\n\n" * 12 + _ANSWER
     async with provider_for(stream_reply(body, chunk_size=12, delay=0.01)) as (provider, _):
         assert text_of(await read(provider, ModelProviderContext(idle_timeout=0.1))) == "Hi there"
+
+
+async def test_who_failed_is_said_before_a_silence_is_raised() -> None:
+    """What is known of the provider is delivered although its answer never ended."""
+    parts: list[ModelPart] = []
+    said = sse({"model": "m", "choices": [{"delta": {"content": "Hi"}}]}, done=False)
+    async with provider_for(stream_reply(said + b": wait\n\n", hang_after=len(said))) as (provider, _):
+        with pytest.raises(ModelIdleTimeoutError):
+            await read_into(parts, provider, ModelProviderContext(idle_timeout=0.05))
+    assert parts == [TextDelta("Hi"), ResponseInfo(model="m")]
 
 
 @pytest.mark.parametrize("cut", ["close", "reset"])

@@ -89,6 +89,7 @@ class WireStream(AbstractAsyncContextManager["WireStream"], AsyncIterator[ModelP
         self._parts: list[ModelPart] = []  # at hand, the next one last
         self._reply: HttpReply | None = None
         self._events: SseReader | None = None
+        self._failure: ModelError | None = None
         self._busy = False
         self._over = False
         self._notes_told = 0
@@ -167,9 +168,10 @@ class WireStream(AbstractAsyncContextManager["WireStream"], AsyncIterator[ModelP
         while not self._over:
             if self._parts:
                 return self._parts.pop()
-            if self._decoder.failure is not None:
+            failure = self._failure or self._decoder.failure
+            if failure is not None:
                 self._over = True
-                raise self._decoder.failure
+                raise failure
             if self._decoder.ended:
                 self._over = True
             else:
@@ -218,10 +220,12 @@ class WireStream(AbstractAsyncContextManager["WireStream"], AsyncIterator[ModelP
         """End a body that broke or went silent: an answer that was complete by then stays complete."""
         if self._decoder.has_finish:
             self._note("cut-after-finish", str(error))
-            return self._decoder.close()
-        if isinstance(error, SseIdleTimeoutError):
-            raise ModelIdleTimeoutError(idle_timeout=error.idle_timeout) from error
-        raise error
+        elif isinstance(error, SseIdleTimeoutError):
+            self._failure = ModelIdleTimeoutError(idle_timeout=error.idle_timeout)
+            self._failure.__cause__ = error
+        else:
+            self._failure = error
+        return self._decoder.close()
 
     async def _drain(self, events: SseReader) -> None:
         """Read what follows the end of a complete answer, so that the connection can be used again."""
