@@ -26,6 +26,8 @@ from dataclasses import dataclass, field
 from functools import wraps
 from types import ModuleType
 
+from typing_extensions import override
+
 ROUNDS = 11
 SAMPLE_SECONDS = 0.02
 """A sample repeats its work until it takes at least this long."""
@@ -54,6 +56,7 @@ class Goal:
         """Return whether a ratio is good enough."""
         return ratio >= self.factor if self.faster else ratio <= self.factor
 
+    @override
     def __str__(self) -> str:
         return f"{'≥' if self.faster else '≤'} {self.factor:g}"
 

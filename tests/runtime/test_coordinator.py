@@ -1,6 +1,7 @@
 """Lanes without a store."""
 
 from collections.abc import Awaitable, Callable
+from typing import TypedDict
 
 import anyio
 import pytest
@@ -11,6 +12,11 @@ from runlane.runtime import CoordinatedRun, LaneCoordinator
 from runlane.testing import FakeClock
 
 pytestmark = pytest.mark.anyio
+
+
+class _Steps(TypedDict):
+    create: Callable[[CancelToken], Awaitable[str]]
+    execute: Callable[[str, CancelToken], Awaitable[str]]
 
 
 class _Stage:
@@ -24,7 +30,7 @@ class _Stage:
     def gate(self, name: str) -> anyio.Event:
         return self._gates.setdefault(name, anyio.Event())
 
-    def item(self, name: str) -> dict[str, Callable[..., Awaitable[str]]]:
+    def item(self, name: str) -> _Steps:
         async def create(signal: CancelToken) -> str:
             self.tokens[name] = signal
             return f"{name} created"
@@ -78,7 +84,12 @@ async def test_a_failing_step_rejects_its_item_and_frees_the_lane(step: str) -> 
     stage = _Stage()
     stage.gate("b").set()
     async with LaneCoordinator() as lanes:
-        broken = lanes.submit("k", **{**stage.item("a"), step: fail})
+        steps = stage.item("a")
+        broken = lanes.submit(
+            "k",
+            create=fail if step == "create" else steps["create"],
+            execute=fail if step == "execute" else steps["execute"],
+        )
         after = lanes.submit("k", **stage.item("b"))
         with pytest.raises(ZeroDivisionError):
             await broken.result
