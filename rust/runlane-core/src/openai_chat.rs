@@ -1,9 +1,9 @@
 //! The common chunk of an `OpenAI` chat completion, read without building it.
 //!
 //! Nearly every chunk of a stream says one thing: a little more text, a little more reasoning, a little more of a
-//! call's arguments, or nothing. [`scan`] recognises exactly those and reads the one text in them. Whatever else a
-//! chunk carries (a finish reason, usage, an error, an id that matters, a shape of some dialect) makes it answer
-//! `None`, and the general decoder reads the chunk; so this module decides nothing, and may answer `None` at any time.
+//! call's arguments, a finish reason, or nothing. [`scan`] recognises exactly those and reads the one text in them.
+//! Whatever else a chunk carries (usage, an error, two things at once, a shape of some dialect) makes it answer `None`,
+//! and the general decoder reads the chunk; so this module decides nothing, and may answer `None` at any time.
 //!
 //! Invariant: a chunk that is answered is a whole JSON text, and the general decoder would give the same.
 
@@ -28,6 +28,8 @@ pub enum Delta<'a> {
     ReasoningContent(Cow<'a, str>),
     /// More of the arguments of the call with this index.
     Arguments(u32, Cow<'a, str>),
+    /// A finish reason, not empty, and nothing else.
+    Finish(Cow<'a, str>),
 }
 
 /// Reads a chunk of the common shape; `None` for any other, and for what is no JSON.
@@ -38,7 +40,12 @@ pub fn scan(chunk: &str) -> Option<Delta<'_>> {
     {
         return None;
     }
-    choice.delta.0.read()
+    let delta = choice.delta.0.read()?;
+    match (filled(choice.finish_reason), delta) {
+        (None, delta) => Some(delta),
+        (Some(reason), Delta::Nothing) => Some(Delta::Finish(reason)),
+        (Some(_), _) => None,
+    }
 }
 
 /// A text, borrowed from the chunk where it has no escapes.
@@ -92,8 +99,8 @@ struct Choice<'a> {
     index: Option<u64>,
     #[serde(borrow)]
     delta: Object<Fields<'a>>,
-    #[serde(default, rename = "finish_reason")]
-    _finish_reason: (),
+    #[serde(borrow, default)]
+    finish_reason: Option<Text<'a>>,
     #[serde(default, rename = "error")]
     _error: (),
     #[serde(default, rename = "usage")]
@@ -215,6 +222,12 @@ mod tests {
     }
 
     #[test]
+    fn a_finish_reason_alone_is_read() {
+        let chunk = r#"{"choices":[{"delta":{"content":""},"finish_reason":"stop"}]}"#;
+        assert_eq!(scan(chunk), Some(Delta::Finish("stop".into())));
+    }
+
+    #[test]
     fn whatever_carries_more_is_left_to_the_general_decoder() {
         let deltas = [
             r#"{"content":"a","reasoning":"b"}"#,
@@ -238,7 +251,8 @@ mod tests {
             "{",
             r#"{"choices":[]}"#,
             r#"{"choices":[{"index":1,"delta":{}}]}"#,
-            r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#,
+            r#"{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}"#,
+            r#"{"choices":[{"delta":{},"finish_reason":1}]}"#,
             r#"{"choices":[{"delta":{}}],"usage":{}}"#,
             r#"{"choices":[{"delta":{}}],"error":"no"}"#,
             r#"{"choices":[{"delta":{}}],"object":"error"}"#,

@@ -20,6 +20,7 @@ pub(crate) fn scan_chat_chunk<'py>(chunk: &Bound<'py, PyString>) -> Option<Said<
         Delta::Reasoning(said) => (2, 0, said),
         Delta::ReasoningContent(said) => (3, 0, said),
         Delta::Arguments(index, said) => (4, index, said),
+        Delta::Finish(said) => (5, 0, said),
     };
     Some((kind, index, PyString::new(py, &said)))
 }

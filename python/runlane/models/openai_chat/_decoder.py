@@ -35,7 +35,7 @@ from runlane.models._stream import (
 from runlane.models._usage import merge_usage
 from runlane.models.openai_chat._facts import PROVIDER_ID, find_error, find_usage, read_error, read_usage
 from runlane.models.openai_chat._output import OutputReader
-from runlane.models.openai_chat._scan import scan_chat_chunk
+from runlane.models.openai_chat._scan import FINISH, Scanned, scan_chat_chunk
 from runlane.records import JsonObject
 
 __all__ = ["OpenAIChatDecoder"]
@@ -102,6 +102,7 @@ class OpenAIChatDecoder:
         self._model: str | None = None
         self._upstream: str | None = None
         self._identified = False
+        self._begun = False
 
     @property
     def has_finish(self) -> bool:
@@ -122,16 +123,24 @@ class OpenAIChatDecoder:
         if self.ended:
             return parts
         self._events += 1
-        if self._identified and event == "message":
+        if self._begun and event == "message":
             # Most chunks of a stream only bring the next text: those need not be built as objects.
             said = scan_chat_chunk(data)
-            if said is not None and self._output.add(said, parts):
+            if said is not None and self._take(said, parts):
                 return parts
         try:
             self._read(data, event, parts)
         except ModelError as error:
             self._fail(error, parts)
         return parts
+
+    def _take(self, said: Scanned, parts: list[ModelPart]) -> bool:
+        if said[0] != FINISH:
+            return self._output.add(said, parts)
+        if said[2] == "error":
+            return False
+        self._raw_finish = said[2]
+        return True
 
     def feed_document(self, document: str) -> list[ModelPart]:
         """Decode a whole JSON body: what a server sends that does not stream, or that reports an error this way."""
@@ -184,6 +193,9 @@ class OpenAIChatDecoder:
             self._identify(chunk, parts)
         choices = chunk.get("choices")
         if choices:
+            # From here on a chunk of the common shape has nothing to say but its text: who answers is known by now,
+            # or will be said again in the chunks that end the stream.
+            self._begun = True
             self._read_choices(choices, holder, parts)
         if "citations" in chunk:
             self._output.read_citations(chunk["citations"], parts)

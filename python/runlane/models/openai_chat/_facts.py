@@ -19,11 +19,8 @@ def find_usage(chunk: JsonObject) -> JsonObject | None:
     usage = chunk.get("usage")
     if isinstance(usage, dict):
         return usage
-    holders: list[JsonValue] = [chunk.get("x_groq")]
     choices = chunk.get("choices")
-    if isinstance(choices, list):
-        holders += choices[:1]
-    for holder in holders:
+    for holder in (chunk.get("x_groq"), choices[0] if choices and isinstance(choices, list) else None):
         usage = holder.get("usage") if isinstance(holder, dict) else None
         if isinstance(usage, dict):
             return usage

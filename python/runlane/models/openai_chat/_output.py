@@ -29,6 +29,9 @@ __all__ = ["OutputReader"]
 _REASONING_FIELDS: Final = ("reasoning_content", "reasoning")
 """DeepSeek, Z.ai, Moonshot, vLLM; OpenRouter, Groq. Some servers send both with the same text: the first counts."""
 
+_REASONING_KEYS: Final = frozenset({*_REASONING_FIELDS, "reasoning_details"})
+_OTHER_KEYS: Final = frozenset({"refusal", "tool_calls", "function_call", "annotations", "images"})
+
 _JOINED: Final = {"reasoning.text": "text", "reasoning.summary": "summary"}
 """The field of a reasoning detail that arrives in fragments, by the detail's type."""
 
@@ -84,7 +87,8 @@ class OutputReader:
         Raises:
             ModelProtocolError: A known field has a shape it cannot have; the parts before it are in `parts`.
         """
-        self._read_reasoning(delta, parts)
+        if not _REASONING_KEYS.isdisjoint(delta):
+            self._read_reasoning(delta, parts)
         content = delta.get("content")
         if isinstance(content, str):
             self._add_text(content, parts)
@@ -92,6 +96,10 @@ class OutputReader:
             self._read_pieces(content, parts)
         elif content is not None:
             model_protocol_error("the content is neither text nor a list")
+        if not _OTHER_KEYS.isdisjoint(delta):
+            self._read_others(delta, parts)
+
+    def _read_others(self, delta: JsonObject, parts: list[ModelPart]) -> None:
         refusal = delta.get("refusal")
         if isinstance(refusal, str) and refusal:
             self.refused = True

@@ -9,13 +9,14 @@ from typing import Final, TypeAlias
 
 from runlane._native import scan_chat_chunk
 
-__all__ = ["ARGUMENTS", "NOTHING", "REASONING", "REASONING_CONTENT", "TEXT", "Scanned", "scan_chat_chunk"]
+__all__ = ["ARGUMENTS", "FINISH", "NOTHING", "REASONING", "REASONING_CONTENT", "TEXT", "Scanned", "scan_chat_chunk"]
 
 Scanned: TypeAlias = tuple[int, int, str]
-"""The kind of text, the provider's index of the call it belongs to (0 for none), and the text."""
+"""The kind of text, the provider's index of the call it belongs to (0 for none), and the text (or finish reason)."""
 
 NOTHING: Final = 0
 TEXT: Final = 1
 REASONING: Final = 2
 REASONING_CONTENT: Final = 3
 ARGUMENTS: Final = 4
+FINISH: Final = 5
