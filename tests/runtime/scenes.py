@@ -30,9 +30,10 @@ async def opened(
     store: MemoryStore | None = None,
     config: RuntimeConfig | None = None,
     recover_on_start: bool = False,
+    clock: FakeClock | None = None,
 ) -> AsyncIterator[Scene]:
     """Open a runtime on a faulty store over a new memory store, or over the given open one."""
-    clock = FakeClock()
+    clock = clock or FakeClock()
     inner = store or MemoryStore()
     faulty = FaultyStore(inner, plan)
     runtime = AgentRuntime(faulty, model=model, config=config, clock=clock, recover_on_start=recover_on_start)

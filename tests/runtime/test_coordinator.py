@@ -1,22 +1,17 @@
 """Lanes without a store."""
 
 from collections.abc import Awaitable, Callable
-from typing import TypedDict
 
 import anyio
 import pytest
 
 from runlane.contracts import CancelToken
 from runlane.errors import InvalidValueError, RuntimeClosedError, UsageError
-from runlane.runtime import CoordinatedRun, LaneCoordinator
+from runlane.records import QueuePriority
+from runlane.runtime import CloseResult, CoordinatedRun, LaneCoordinator
 from runlane.testing import FakeClock
 
 pytestmark = pytest.mark.anyio
-
-
-class _Steps(TypedDict):
-    create: Callable[[CancelToken], Awaitable[str]]
-    execute: Callable[[str, CancelToken], Awaitable[str]]
 
 
 class _Stage:
@@ -30,27 +25,35 @@ class _Stage:
     def gate(self, name: str) -> anyio.Event:
         return self._gates.setdefault(name, anyio.Event())
 
-    def item(self, name: str) -> _Steps:
+    def submit(
+        self, lanes: LaneCoordinator, key: str, name: str, priority: QueuePriority | None = None
+    ) -> CoordinatedRun[str, str]:
+        return lanes.submit(key, create=self.create(name), execute=self.execute(name), priority=priority)
+
+    def create(self, name: str) -> Callable[[CancelToken], Awaitable[str]]:
         async def create(signal: CancelToken) -> str:
             self.tokens[name] = signal
             return f"{name} created"
 
+        return create
+
+    def execute(self, name: str) -> Callable[[str, CancelToken], Awaitable[str]]:
         async def execute(value: str, _: CancelToken) -> str:
             self.log.append(f"+{name}")
             await self.gate(name).wait()
             self.log.append(f"-{name}")
             return value
 
-        return {"create": create, "execute": execute}
+        return execute
 
 
 async def test_one_item_of_a_key_executes_and_other_keys_run_beside_it() -> None:
     """At most one item per key executes; items of different keys run in parallel."""
     stage = _Stage()
     async with LaneCoordinator() as lanes:
-        first = lanes.submit("k", **stage.item("a"))
-        second = lanes.submit("k", **stage.item("b"))
-        other = lanes.submit("other", **stage.item("c"))
+        first = stage.submit(lanes, "k", "a")
+        second = stage.submit(lanes, "k", "b")
+        other = stage.submit(lanes, "other", "c")
         await anyio.wait_all_tasks_blocked()
         assert sorted(stage.log) == ["+a", "+c"]
         for name in "abc":
@@ -63,8 +66,8 @@ async def test_accepted_settles_when_the_turn_has_come_and_result_when_execution
     """`accepted` of a waiting item is open until its create step returned; `result` until it was executed."""
     stage = _Stage()
     async with LaneCoordinator() as lanes:
-        first = lanes.submit("k", **stage.item("a"))
-        second = lanes.submit("k", **stage.item("b"))
+        first = stage.submit(lanes, "k", "a")
+        second = stage.submit(lanes, "k", "b")
         assert await first.accepted == "a created"
         await anyio.wait_all_tasks_blocked()
         assert (first.result.done, second.accepted.done) == (False, False)
@@ -84,13 +87,12 @@ async def test_a_failing_step_rejects_its_item_and_frees_the_lane(step: str) -> 
     stage = _Stage()
     stage.gate("b").set()
     async with LaneCoordinator() as lanes:
-        steps = stage.item("a")
         broken = lanes.submit(
             "k",
-            create=fail if step == "create" else steps["create"],
-            execute=fail if step == "execute" else steps["execute"],
+            create=fail if step == "create" else stage.create("a"),
+            execute=fail if step == "execute" else stage.execute("a"),
         )
-        after = lanes.submit("k", **stage.item("b"))
+        after = stage.submit(lanes, "k", "b")
         with pytest.raises(ZeroDivisionError):
             await broken.result
         assert await after.result == "b created"
@@ -101,8 +103,8 @@ async def test_the_next_item_starts_after_real_settlement_never_on_an_abort() ->
     """A stopped item that goes on blocks its lane until it returns."""
     stage = _Stage()
     async with LaneCoordinator() as lanes:
-        lanes.submit("k", **stage.item("a"))
-        second = lanes.submit("k", **stage.item("b"))
+        stage.submit(lanes, "k", "a")
+        second = stage.submit(lanes, "k", "b")
         await anyio.wait_all_tasks_blocked()
         assert lanes.stop("k") is True
         await anyio.wait_all_tasks_blocked()
@@ -117,11 +119,11 @@ async def test_urgent_items_go_before_ordinary_ones_and_after_earlier_urgent_one
     """With A executing and B waiting, urgent C and D give A, C, D, B."""
     stage = _Stage()
     async with LaneCoordinator() as lanes:
-        lanes.submit("k", **stage.item("a"))
+        stage.submit(lanes, "k", "a")
         await anyio.wait_all_tasks_blocked()
-        lanes.submit("k", **stage.item("b"))
-        lanes.submit("k", **stage.item("c"), priority="interrupt-next")
-        last = [lanes.submit("k", **stage.item("d"), priority="interrupt-next")]
+        stage.submit(lanes, "k", "b")
+        stage.submit(lanes, "k", "c", priority="interrupt-next")
+        last = [stage.submit(lanes, "k", "d", priority="interrupt-next")]
         for name in "abcd":
             stage.gate(name).set()
         await last[0].result
@@ -134,8 +136,8 @@ async def test_stop_aborts_only_the_executing_item_and_says_whether_there_was_on
     stage = _Stage()
     async with LaneCoordinator() as lanes:
         assert lanes.stop("k") is False
-        lanes.submit("k", **stage.item("a"))
-        waiting = lanes.submit("k", **stage.item("b"))
+        stage.submit(lanes, "k", "a")
+        waiting = stage.submit(lanes, "k", "b")
         await anyio.wait_all_tasks_blocked()
         lanes.stop("k", "supersede")
         stage.gate("a").set()
@@ -148,10 +150,10 @@ async def test_after_close_every_submit_is_rejected() -> None:
     """A closed coordinator rejects `accepted` and `result`, and so does one that was not entered."""
     stage = _Stage()
     lanes = LaneCoordinator()
-    early = lanes.submit("k", **stage.item("a"))
+    early = stage.submit(lanes, "k", "a")
     async with lanes:
         await lanes.close()
-        late = lanes.submit("k", **stage.item("b"))
+        late = stage.submit(lanes, "k", "b")
     for item in (early, late):
         for promise in (item.accepted, item.result):
             with pytest.raises(RuntimeClosedError):
@@ -168,8 +170,8 @@ async def test_close_rejects_what_waits_and_aborts_what_executes() -> None:
 
     stage = _Stage()
     async with LaneCoordinator() as lanes:
-        running = lanes.submit("k", create=stage.item("a")["create"], execute=execute)
-        waiting = lanes.submit("k", **stage.item("b"))
+        running = lanes.submit("k", create=stage.create("a"), execute=execute)
+        waiting = stage.submit(lanes, "k", "b")
         await running.accepted
         closed = await lanes.close()
         assert (closed.settled, closed.timed_out, closed.remaining) == (True, False, 0)
@@ -178,16 +180,16 @@ async def test_close_rejects_what_waits_and_aborts_what_executes() -> None:
             await waiting.result
 
 
-async def _close(lanes: LaneCoordinator, into: list[object], **budgets: float) -> None:
+async def _close(lanes: LaneCoordinator, into: list[CloseResult], **budgets: float) -> None:
     into.append(await lanes.close(**budgets))
 
 
 async def test_an_item_that_settles_within_the_grace_is_not_aborted() -> None:
     """Settling inside `grace` means no abort."""
     stage, clock = _Stage(), FakeClock()
-    closed: list[object] = []
+    closed: list[CloseResult] = []
     async with LaneCoordinator(clock=clock) as lanes, anyio.create_task_group() as tasks:
-        item = lanes.submit("k", **stage.item("a"))
+        item = stage.submit(lanes, "k", "a")
         await item.accepted
         tasks.start_soon(lambda: _close(lanes, closed, grace=5.0))
         await clock.advance(4.0)
@@ -200,17 +202,16 @@ async def test_an_item_that_settles_within_the_grace_is_not_aborted() -> None:
 async def test_an_item_that_ignores_its_abort_is_counted_when_force_runs_out() -> None:
     """With both budgets close waits `grace`, aborts, waits `force` after that, and says what remains."""
     stage, clock = _Stage(), FakeClock()
-    closed: list[CoordinatedRun[str, str] | object] = []
+    closed: list[CloseResult] = []
     async with LaneCoordinator(clock=clock) as lanes, anyio.create_task_group() as tasks:
-        await lanes.submit("k", **stage.item("a")).accepted
+        await stage.submit(lanes, "k", "a").accepted
         tasks.start_soon(lambda: _close(lanes, closed, grace=5.0, force=2.0))
         await clock.advance(5.0)
         assert (stage.tokens["a"].reason, closed) == ("shutdown", [])
         await clock.advance(1.9)
         assert closed == []
         await clock.advance(0.2)
-        [result] = closed
-        assert result == type(result)(settled=False, timed_out=True, remaining=1)  # type: ignore[call-arg]
+        assert closed == [CloseResult(settled=False, timed_out=True, remaining=1)]
         stage.gate("a").set()
 
 
@@ -222,7 +223,7 @@ async def test_a_bad_budget_is_refused_before_anything_changes(budget: object, e
     async with LaneCoordinator() as lanes:
         with pytest.raises(error, match="force"):
             await lanes.close(force=budget)  # type: ignore[arg-type]
-        assert await lanes.submit("k", **stage.item("a")).result == "a created"
+        assert await stage.submit(lanes, "k", "a").result == "a created"
 
 
 async def test_a_cancelled_host_does_not_cancel_items_half_way() -> None:
@@ -238,7 +239,7 @@ async def test_a_cancelled_host_does_not_cancel_items_half_way() -> None:
     stage = _Stage()
     with anyio.CancelScope() as scope:
         async with LaneCoordinator() as lanes:
-            await lanes.submit("k", create=stage.item("a")["create"], execute=execute).accepted
+            await lanes.submit("k", create=stage.create("a"), execute=execute).accepted
             scope.cancel()
             await anyio.sleep_forever()
     assert scope.cancelled_caught

@@ -4,7 +4,14 @@ import json
 
 import pytest
 
-from runlane.delivery import AssistantDeltaEvent, CheckpointEvent, RunOperationEvent, TerminalEvent, ToolStatusEvent
+from runlane.delivery import (
+    AssistantDeltaEvent,
+    CheckpointEvent,
+    RunOperationEvent,
+    TerminalEvent,
+    ToolStatusEvent,
+    TransientEvent,
+)
 from runlane.errors import RuntimeConflictError, StoreUnavailableError, UnknownModelError
 from runlane.models import (
     FinishReport,
@@ -18,12 +25,12 @@ from runlane.models import (
 from runlane.records import ReasoningPart, TextPart, ToolCallPart, ToolResultPart
 from runlane.runtime import AgentRuntime, ModelRequest
 from runlane.store import MemoryStore, RecordRunOperation, RecoverRun
-from runlane.testing import Fault, ScriptedModel, StoreCall
+from runlane.testing import Fault, ScriptedModel, ScriptedStep, StoreCall
 from tests.runtime.scenes import CONVERSATION, heard, held_after, looped, names, opened, spending
 
 pytestmark = pytest.mark.anyio
 
-_CALL = [
+_CALL: list[ScriptedStep] = [
     TextDelta("Let me see."),
     FunctionCallDelta(0, id="call_1", name="look_up"),
     FunctionCallDelta(0, arguments='{"id": 25122920421'),
@@ -32,9 +39,13 @@ _CALL = [
 ]
 
 
+def _words(*texts: str) -> list[ScriptedStep]:
+    return [*(TextDelta(text) for text in texts), FinishReport("stop")]
+
+
 async def test_forty_five_deltas_make_two_checkpoints() -> None:
     """With a batch of 20, 45 deltas in one step give the acquiring commit, two checkpoints and the closing commit."""
-    model = ScriptedModel([*(TextDelta(f"{number} ") for number in range(45)), FinishReport("stop")])
+    model = ScriptedModel(_words(*(f"{number} " for number in range(45))))
     async with opened(model) as scene:
         ticket = scene.runtime.submit(CONVERSATION, "Count")
         events = await heard(ticket)
@@ -49,7 +60,7 @@ async def test_forty_five_deltas_make_two_checkpoints() -> None:
 
 async def test_a_checkpoint_writes_only_what_is_new_and_its_event_shares_the_draft() -> None:
     """Patches hold what was gained; the event's draft is the whole answer so far, and metrics are partial."""
-    model = ScriptedModel([*(TextDelta("ab") for _ in range(6)), FinishReport("stop")])
+    model = ScriptedModel(_words(*["ab"] * 6))
     async with opened(model, config=looped(checkpoint_every_events=2)) as scene:
         events = await heard(scene.runtime.submit(CONVERSATION, "Go"))
     checkpoints = [event for event in events if isinstance(event, CheckpointEvent)]
@@ -75,7 +86,7 @@ async def test_a_second_reader_sees_the_checkpointed_draft() -> None:
 
 async def test_checkpoints_can_be_spaced_in_time() -> None:
     """With a minimum interval longer than the stream no unstructured checkpoint is written."""
-    model = ScriptedModel([*(TextDelta("x") for _ in range(100)), FinishReport("stop")])
+    model = ScriptedModel(_words(*["x"] * 100))
     async with opened(model, config=looped(checkpoint_min_interval=5.0)) as scene:
         await scene.runtime.submit(CONVERSATION, "Go").result
         assert len(scene.store.applied) == 3
@@ -123,7 +134,7 @@ async def test_if_the_request_cannot_be_made_durable_the_provider_is_never_calle
 
 async def test_first_output_is_recorded_with_the_first_checkpoint() -> None:
     """An answer long enough for a checkpoint passes through the phase `first-output`."""
-    model = ScriptedModel([*(TextDelta("x") for _ in range(25)), FinishReport("stop")])
+    model = ScriptedModel(_words(*["x"] * 25))
     async with opened(model) as scene:
         events = await heard(scene.runtime.submit(CONVERSATION, "Go"))
     phases = [event.operation.phase for event in events if isinstance(event, RunOperationEvent)]
@@ -184,7 +195,7 @@ async def test_transient_events_are_numbered_without_a_hole() -> None:
     async with opened(model) as scene:
         events = await heard(scene.runtime.submit(CONVERSATION, "Hi"))
         epoch = scene.runtime.owner_id
-    numbered = [(event.sequence, event.runtime_epoch) for event in events if hasattr(event, "sequence")]
+    numbered = [(event.sequence, event.runtime_epoch) for event in events if isinstance(event, TransientEvent)]
     assert numbered == [(1, epoch), (2, epoch), (3, epoch)]
 
 

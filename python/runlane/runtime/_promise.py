@@ -80,13 +80,17 @@ class Promise(Generic[T]):
         Raises:
             Exception: The error the promise was rejected with.
         """
+        await self.settled()
+        if self._error is not None:
+            raise self._error
+        return cast("T", self._value)
+
+    async def settled(self) -> None:
+        """Wait until the value or the error is there, without looking at it."""
         if not self._done:
             if self._event is None:
                 self._event = anyio.Event()
             await self._event.wait()
-        if self._error is not None:
-            raise self._error
-        return cast("T", self._value)
 
     def __await__(self) -> Generator[Any, Any, T]:
         return self.wait().__await__()
