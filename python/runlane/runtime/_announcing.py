@@ -140,7 +140,8 @@ def durable_events(
             return [event]
         case CommitRunTerminal():
             absorbed = (run for run in delta.runs if run.id != command.run_id)
-            return [*(_state(run, delta) for run in absorbed), *_terminal(command.run_id, delta, extras)]
+            end = _terminal(command.run_id, delta, extras, command.assistant)
+            return [*(_state(run, delta) for run in absorbed), *end]
         case CancelRun():
             return [*(_state(run, delta) for run in delta.runs), *_terminal(command.run_id, delta, extras)]
         case _:
@@ -211,9 +212,10 @@ def _checkpoint(
     return [event]
 
 
-def _terminal(run_id: str, delta: Delta, extras: Extras) -> list[DurableEvent]:
+def _terminal(run_id: str, delta: Delta, extras: Extras, sent: Message | None = None) -> list[DurableEvent]:
+    """Return the terminal event; a commit that was sent twice answers without the message that was `sent`."""
     run = next(run for run in delta.runs if run.id == run_id)
-    message = next((message for message in delta.messages if message.run_id == run_id), None)
+    message = next((message for message in delta.messages if message.run_id == run_id), sent)
     if run.terminal_reason is None or message is None:
         return []
     metrics = extras.get("metrics") or RunMetrics(partial=True, usage=run.usage or Usage.unknown())

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Final
 
 from runlane.errors import ConversationPurgedError, RuntimeConflictError, RunUnsettledError, StoreError
-from runlane.records import Message, Run, RunMetrics, message_status_for_terminal_reason
+from runlane.records import RunMetrics, message_status_for_terminal_reason
 from runlane.runtime._core import RuntimeCore
 from runlane.runtime._ending import Ending
 from runlane.runtime._lane import ConversationLane
@@ -64,12 +64,14 @@ async def settle(core: RuntimeCore, lane: ConversationLane, writer: TurnWriter, 
 
 async def _settle(core: RuntimeCore, lane: ConversationLane, writer: TurnWriter, ending: Ending) -> RunResult:
     for _ in range(_ROUNDS):
+        operations = _operations(core, writer)
         metrics = writer.spend.final()
-        commands = _commands(core, writer, ending, metrics)
+        closing = _closing(core, writer, ending, metrics)
+        commands: tuple[Command, ...] = (*operations, closing)
         outcomes = await lane.commit(commands, metrics=metrics)
         last = outcomes[-1]
         if isinstance(last, Applied):
-            return _won(writer.run, last, ending, metrics)
+            return _won(closing, last, ending, metrics)
         view = await core.calls.read(lambda store: store.load_run(lane.conversation_id, writer.run.id))
         if view is None:
             break
@@ -83,42 +85,47 @@ async def _settle(core: RuntimeCore, lane: ConversationLane, writer: TurnWriter,
     raise RuntimeConflictError(f"run {writer.run.id!r} is not held by this runtime any more", operation="settle")
 
 
-def _commands(core: RuntimeCore, writer: TurnWriter, ending: Ending, metrics: RunMetrics) -> list[Command]:
-    run, at = writer.run, core.clock.now()
-    commands: list[Command] = [
+def _operations(core: RuntimeCore, writer: TurnWriter) -> tuple[RecordRunOperation, ...]:
+    """Return the commands that close what the execution left open."""
+    return tuple(
         RecordRunOperation(
             command_id=core.ids.new("command"),
-            at=at,
-            run_id=run.id,
-            expected_revision=run.revision + index,
+            at=core.clock.now(),
+            run_id=writer.run.id,
+            expected_revision=writer.run.revision + index,
             ownership=writer.ownership,
             operation=operation,
         )
         for index, operation in enumerate(writer.closing())
-    ]
-    status = message_status_for_terminal_reason(ending.reason)
-    commands.append(
-        CommitRunTerminal(
-            command_id=core.ids.new("command"),
-            at=at,
-            run_id=run.id,
-            expected_revision=run.revision + len(commands),
-            ownership=writer.ownership,
-            assistant=writer.draft.message(status or "failed", at, control=ending.control),
-            reason=ending.reason,
-            policy_name=ending.policy_name,
-            usage=metrics.usage,
-        )
     )
-    return commands
 
 
-def _won(run: Run, applied: Applied, ending: Ending, metrics: RunMetrics) -> RunResult:
-    ended = next(changed for changed in applied.delta.runs if changed.id == run.id)
-    answer: Message = next(message for message in applied.delta.messages if message.run_id == run.id)
+def _closing(core: RuntimeCore, writer: TurnWriter, ending: Ending, metrics: RunMetrics) -> CommitRunTerminal:
+    at = core.clock.now()
+    status = message_status_for_terminal_reason(ending.reason)
+    return CommitRunTerminal(
+        command_id=core.ids.new("command"),
+        at=at,
+        run_id=writer.run.id,
+        expected_revision=writer.run.revision + len(writer.closing()),
+        ownership=writer.ownership,
+        assistant=writer.draft.message(status or "failed", at, control=ending.control),
+        reason=ending.reason,
+        policy_name=ending.policy_name,
+        usage=metrics.usage,
+    )
+
+
+def _won(closing: CommitRunTerminal, applied: Applied, ending: Ending, metrics: RunMetrics) -> RunResult:
+    """Return the result of the execution whose commit ended the run.
+
+    A commit that was sent twice, because its reply was lost, is answered without the message it wrote.
+    """
+    ended = next(changed for changed in applied.delta.runs if changed.id == closing.run_id)
+    written = (message for message in applied.delta.messages if message.run_id == closing.run_id)
     return RunResult(
         run=ended,
-        message=answer,
+        message=next(written, closing.assistant),
         reason=ending.reason,
         snapshot_version=applied.delta.version,
         policy_name=ending.policy_name,
