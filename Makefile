@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test lint format opinion rust-test wheel bench-smoke deep fuzz constraints clean check
+.PHONY: help run test lint format opinion rust-test wheel bench bench-smoke deep fuzz constraints clean check
 
 PYTHON ?= python3
 PIP_VERSION := 26.3
@@ -76,6 +76,10 @@ bench-smoke: $(VENV)/.native ## Run every bench once, to see that it works
 	  $(BIN)/python -m pytest benches -o python_files='bench_*.py' -o python_functions='bench_* test_*'; \
 	else echo "there are no benches"; fi
 
+bench: $(VENV)/.native ## Measure runlane beside its peers, and print the table
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group peers
+	$(BIN)/python -m benches
+
 deep: $(VENV)/.native ## Look for unknown faults with many new examples
 	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest --timeout=1800
 
@@ -86,7 +90,7 @@ constraints: check ## Write constraints.txt anew from the newest versions that f
 	rm -rf .venv-constraints
 	$(PYTHON) -m venv .venv-constraints
 	.venv-constraints/bin/python -m pip install --quiet pip==$(PIP_VERSION)
-	.venv-constraints/bin/python -m pip install --quiet --group dev --group opinion ".[cli,testing,tokens]"
+	.venv-constraints/bin/python -m pip install --quiet --group dev --group opinion --group peers ".[cli,testing,tokens]"
 	{ echo "# Written by \`make constraints\`: the exact versions that development and CI use."; \
 	  .venv-constraints/bin/python -m pip freeze --exclude runlane; } > constraints.txt
 	rm -rf .venv-constraints
