@@ -113,3 +113,10 @@ class AtTerminal:
                 break
             self.screen += data.decode("utf-8", "replace").replace("\r\n", "\n")
         return match or found()
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Look again and again until something holds; looking takes its time, so nothing is slept."""
+    deadline = time.monotonic() + _PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline, "it never came to hold"

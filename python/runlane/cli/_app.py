@@ -11,9 +11,12 @@ from typing import Annotated, Any
 
 import typer
 
+from runlane.cli._chat import ChatFlags, chat
+from runlane.cli._demo import DemoFlags, demo
 from runlane.cli._exits import Exit
-from runlane.cli._flags import CommonFlags, common_flags
-from runlane.cli._terminal import Failure, Form, Terminal
+from runlane.cli._failure import Failure
+from runlane.cli._flags import CommonFlags, add_command, common_flags
+from runlane.cli._terminal import Form, Terminal
 
 __all__ = ["run"]
 
@@ -49,6 +52,8 @@ def _application() -> typer.Typer:
     ]
     _root.__signature__ = inspect.Signature([*own, *common_flags()])  # type: ignore[attr-defined]
     app.callback(invoke_without_command=True)(_root)
+    add_command(app, "chat", ChatFlags, chat)
+    add_command(app, "demo", DemoFlags, demo)
     return app
 
 

@@ -23,8 +23,6 @@ from runlane.errors import InvalidValueError
 
 __all__ = ["Call", "CommonFlags", "add_command", "common_flags"]
 
-_COMMON = "For every command"
-
 
 @dataclass(frozen=True, kw_only=True)
 class CommonFlags:
@@ -32,33 +30,27 @@ class CommonFlags:
 
     store: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Store: sqlite:///PATH, or a plain path.", rich_help_panel=_COMMON),
+        typer.Option(metavar="URL", help="Store: sqlite:///PATH, or a plain path."),
     ] = None
     json: Annotated[
         bool,
-        typer.Option("--json", help="Print one JSON document.", envvar="RUNLANE_JSON", rich_help_panel=_COMMON),
+        typer.Option("--json", help="Print one JSON document."),
     ] = False
     jsonl: Annotated[
         bool,
-        typer.Option(
-            "--jsonl", help="Print a JSON object a line, live.", envvar="RUNLANE_JSONL", rich_help_panel=_COMMON
-        ),
+        typer.Option("--jsonl", help="Print a JSON object a line, live."),
     ] = False
     quiet: Annotated[
         bool,
-        typer.Option("--quiet", help="Leave out all but the result.", envvar="RUNLANE_QUIET", rich_help_panel=_COMMON),
+        typer.Option("--quiet", help="Leave out all but the result.", envvar="RUNLANE_QUIET"),
     ] = False
     verbose: Annotated[
         bool,
-        typer.Option(
-            "--verbose", help="Show the traceback of an error.", envvar="RUNLANE_VERBOSE", rich_help_panel=_COMMON
-        ),
+        typer.Option("--verbose", help="Show the traceback of an error.", envvar="RUNLANE_VERBOSE"),
     ] = False
     no_color: Annotated[
         bool,
-        typer.Option(
-            "--no-color", help="No colours; so does NO_COLOR.", envvar="RUNLANE_NO_COLOR", rich_help_panel=_COMMON
-        ),
+        typer.Option("--no-color", help="No colours; so does NO_COLOR.", envvar="RUNLANE_NO_COLOR"),
     ] = False
 
     def under(self, inner: CommonFlags, /) -> CommonFlags:

@@ -10,47 +10,24 @@ from __future__ import annotations
 import io
 import json
 import sys
+import textwrap
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, TextIO, TypeAlias
+from typing import Final, Literal, TextIO, TypeAlias
 
 from rich.console import Console, RenderableType
 from rich.text import Text
 
 from runlane.cli._exits import Exit, exit_for, telling_error
+from runlane.cli._failure import Failure
 from runlane.cli._text import Mask, printable
-from runlane.errors import RunlaneError
 
-__all__ = ["Failure", "Form", "Json", "Terminal"]
+__all__ = ["Form", "Json", "Terminal"]
 
 Form: TypeAlias = Literal["human", "json", "jsonl"]
 Json: TypeAlias = Mapping[str, object]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """What went wrong, as every command tells it.
-
-    Attributes:
-        code: Dotted, stable.
-        retryable: Whether the same command could succeed later; None if nobody knows.
-    """
-
-    code: str
-    message: str
-    retryable: bool | None = None
-
-    @classmethod
-    def of(cls, error: BaseException, /) -> Failure:
-        """Describe an error; one that runlane did not raise on purpose is told as the bug it is."""
-        if isinstance(error, RunlaneError):
-            return cls(code=error.code, message=str(error), retryable=error.retryable)
-        return cls(
-            code="error.unknown",
-            message=f"unexpected {type(error).__name__}: {error}; this is a bug, please report it with the traceback "
-            "that --verbose shows",
-        )
+_NARROWEST: Final = 20
 
 
 class Terminal:
@@ -97,26 +74,50 @@ class Terminal:
 
     # --- for people ---------------------------------------------------------------------------------------------
 
-    def say(self, text: str = "", *, style: str = "") -> None:
-        """Put a line on stdout, wrapped at words; nothing in a machine's form."""
+    def say(self, text: str = "", *, style: str = "", indent: tuple[str, str] = ("", "")) -> None:
+        """Put a line on stdout, wrapped at words; nothing in a machine's form.
+
+        Args:
+            text: The line.
+            style: A style of rich.
+            indent: What stands before the first line, and before those that it is wrapped into.
+        """
         if self.for_people:
-            self._out.print(Text(self.mask(printable(text)), style=style), highlight=False)
+            lines = textwrap.wrap(
+                self.mask(printable(text)),
+                max(_NARROWEST, self.width),
+                initial_indent=indent[0],
+                subsequent_indent=indent[1],
+                break_long_words=False,  # a path that is broken cannot be copied
+                break_on_hyphens=False,
+            )
+            self._out.print(Text("\n".join(lines), style=style), soft_wrap=True)
 
     def show(self, what: RenderableType) -> None:
         """Put a table or the like on stdout; nothing in a machine's form."""
         if self.for_people:
             self._out.print(what)
 
+    def aside(self, text: str = "", *, style: str = "", indent: tuple[str, str] = ("", "")) -> None:
+        """Put a line on stdout that is not the result: quiet leaves it out. As `say` otherwise."""
+        if not self._quiet:
+            self.say(text, style=style, indent=indent)
+
+    def stream_aside(self, piece: str, /) -> None:
+        """Put a piece of streaming text on stdout that is not the result: quiet leaves it out."""
+        if not self._quiet:
+            self.stream(piece)
+
     def stream(self, piece: str, *, style: str = "") -> None:
         """Put a piece of streaming text on stdout at once, as it is but for what steers a terminal."""
         if self.for_people and piece:
-            self._out.print(Text(printable(piece), style=style), end="", soft_wrap=True, highlight=False)
+            self._out.print(Text(printable(piece), style=style), end="", soft_wrap=True)
             self._out.file.flush()
 
     def note(self, text: str, *, style: str = "dim") -> None:
         """Put a diagnostic line on stderr, unless quiet."""
         if not self._quiet:
-            self._err.print(Text(self.mask(printable(text)), style=style), highlight=False, soft_wrap=True)
+            self._err.print(Text(self.mask(printable(text)), style=style), soft_wrap=True)
 
     # --- for machines -------------------------------------------------------------------------------------------
 
@@ -132,12 +133,16 @@ class Terminal:
 
     # --- the end ------------------------------------------------------------------------------------------------
 
+    def complain(self, failure: Failure, /) -> None:
+        """Tell a person, on stderr, what went wrong while the command goes on."""
+        self._err.print(Text(f"runlane: {self.mask(printable(failure.message))}", style="red"), soft_wrap=True)
+
     def fail(self, failure: Failure, *, data: Json | None = None) -> None:
         """Tell that the command did not do what was asked: on stderr for people, in an envelope for machines."""
-        message = self.mask(printable(failure.message))
         if self.for_people:
-            self._err.print(Text(f"runlane: {message}", style="red"), highlight=False, soft_wrap=True)
+            self.complain(failure)
             return
+        message = self.mask(printable(failure.message))
         error = {"code": failure.code, "message": message, "retryable": failure.retryable}
         envelope: dict[str, object] = {"schema": self._schema, "ok": False, "error": error}
         _write_json(envelope | ({} if data is None else {"data": data}), indent=self._indent)

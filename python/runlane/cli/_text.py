@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-__all__ = ["Mask", "printable", "shortened"]
+__all__ = ["Mask", "printable", "short_id", "shortened"]
 
 # C0 but tab and newline, DEL, C1: what could move the cursor, change the title or answer a query.
 _STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -13,6 +13,7 @@ _URL_PASSWORD = re.compile(r"(?P<scheme>\b[a-zA-Z][a-zA-Z0-9+.-]*://)(?P<user>[^
 _SECRET_NAME = re.compile(r"(API_?KEY|TOKEN|SECRET|PASSWORD)$", re.IGNORECASE)
 # A shorter value is more likely a word of the text than a secret.
 _SHORTEST_SECRET = 6
+_SHORT_ID = 8
 
 
 def printable(text: str, /) -> str:
@@ -29,6 +30,17 @@ def shortened(text: str, width: int, /) -> str:
     """Return text on one line of at most `width` characters, with `...` where something was left out."""
     line = " ".join(printable(text).split())
     return line if len(line) <= width else f"{line[: max(0, width - 3)]}..."
+
+
+def short_id(identity: str, /) -> str:
+    """Return an identifier as short as people can still tell it from its neighbours: its kind and its end.
+
+    Example:
+        >>> short_id("run_01a22e68d269c5902122a2f7ebeeb7bb")
+        'run_..ebeeb7bb'
+    """
+    kind, separator, number = identity.rpartition("_")
+    return identity if len(number) <= _SHORT_ID else f"{kind}{separator}..{number[-_SHORT_ID:]}"
 
 
 class Mask:

@@ -1,0 +1,136 @@
+"""`runlane chat`: a durable conversation with any endpoint that speaks chat completions."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from runlane.cli._chat_session import ChatSession
+from runlane.cli._chat_view import show_tail
+from runlane.cli._flags import Call
+from runlane.cli._lines import whole_text
+from runlane.cli._place import chat_store
+from runlane.cli._terminal import Terminal
+from runlane.errors import InvalidValueError, MissingCredentialError, UsageError
+from runlane.ids import RandomIds
+from runlane.models.openai_chat import OpenAIChat
+from runlane.runtime import AgentRuntime
+from runlane.store.sqlite import SqliteStore
+
+__all__ = ["ChatFlags", "chat"]
+
+_KEY: Final = "RUNLANE_API_KEY"
+_STDIN: Final = "-"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChatFlags:
+    """What a chat takes."""
+
+    conversation: Annotated[str | None, typer.Argument(help="Which conversation to continue; a new one if absent.")] = (
+        None
+    )
+    base_url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            envvar=["RUNLANE_BASE_URL", "OPENAI_BASE_URL"],
+            help="The endpoint, with its /v1; OpenAI if absent.",
+        ),
+    ] = None
+    model: Annotated[str | None, typer.Option(envvar="RUNLANE_MODEL", help="The endpoint's name of the model.")] = None
+    message: Annotated[
+        str | None,
+        typer.Option("--message", "-m", metavar="TEXT", help="Send this, show the answer and leave; - reads stdin."),
+    ] = None
+    instructions: Annotated[
+        str | None,
+        typer.Option("--instructions", "--system", metavar="TEXT", help="Instructions to the model, for this time."),
+    ] = None
+    idempotency_key: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="With --message: sent again under the same key, it is answered once."),
+    ] = None
+    timeout: Annotated[
+        float | None,
+        typer.Option(min=0.1, metavar="SECONDS", help="With --message: interrupt the answer after so long (exit 8)."),
+    ] = None
+
+
+async def chat(call: Call, flags: ChatFlags) -> int:
+    """Talk to a model, durably.
+
+    What you send is committed before the model is asked, and the answer is kept as it streams: whatever dies, reopening
+    the conversation goes on with it. While an answer streams you may type the next message; it waits its turn. Ctrl-C
+    or /stop interrupts the answer and keeps what came; a second Ctrl-C or /quit leaves.
+
+    The key comes from RUNLANE_API_KEY or OPENAI_API_KEY; an endpoint on this machine needs none. With --message the
+    exit code is 0, or 10 if the answer did not end in success.
+
+    Example: runlane chat --base-url http://localhost:11434/v1 --model llama3.2
+    """
+    _check(flags)
+    message = _message(flags.message)
+    provider = _provider(call, flags)
+    path = chat_store(call.common.store, call.environ)
+    conversation = flags.conversation or RandomIds().new("chat")
+    async with SqliteStore(path) as store:
+        runtime = AgentRuntime(store, model=provider, instructions=flags.instructions)
+        session = ChatSession(runtime, conversation, call.terminal)
+        async with runtime:
+            if message is not None:
+                return await session.ask_once(message, key=flags.idempotency_key, within=flags.timeout)
+            await _greet(call.terminal, store, conversation, path, known=flags.conversation is not None)
+            return await session.talk()
+
+
+def _check(flags: ChatFlags) -> None:
+    """Refuse flags that would do nothing."""
+    for name, value in (("--idempotency-key", flags.idempotency_key), ("--timeout", flags.timeout)):
+        if value is not None and flags.message is None:
+            raise UsageError("goes with --message only", argument=name)
+
+
+def _message(given: str | None) -> str | None:
+    """Return the one message to send, if it is to be one.
+
+    Raises:
+        InvalidValueError: It is blank.
+    """
+    if given is None:
+        return None
+    text = sys.stdin.buffer.read().decode("utf-8", "replace") if given == _STDIN else whole_text(given)
+    if not text.strip():
+        raise InvalidValueError("is blank; there is nothing to answer", argument="--message")
+    return text
+
+
+def _provider(call: Call, flags: ChatFlags) -> OpenAIChat:
+    """Return the endpoint; nothing is sent yet."""
+    if not flags.model:
+        raise InvalidValueError("give the endpoint's name of a model, or set RUNLANE_MODEL", argument="--model")
+    try:
+        provider = OpenAIChat(flags.model, base_url=flags.base_url, api_key=call.environ.get(_KEY))
+    except MissingCredentialError as error:
+        raise MissingCredentialError(provider=error.provider, variable=f"{_KEY} or {error.variable}") from None
+    except InvalidValueError as error:
+        flag = {"base_url": "--base-url", "model": "--model", "api_key": f"{_KEY} or OPENAI_API_KEY"}
+        raise InvalidValueError(_without_name(error), argument=flag.get(error.argument, error.argument)) from None
+    return provider
+
+
+def _without_name(error: InvalidValueError) -> str:
+    return str(error).removeprefix(f"{error.argument}: ")
+
+
+async def _greet(terminal: Terminal, store: SqliteStore, conversation: str, path: Path, *, known: bool) -> None:
+    """Say where we are, and show how the conversation ended last time."""
+    terminal.note(f"conversation {conversation} in {path}")
+    if known:
+        await show_tail(terminal, store, conversation)
+    if sys.stdin.isatty() and terminal.for_people:
+        terminal.note("Ctrl-C or /stop interrupts an answer, /quit leaves; what you type meanwhile waits its turn")
