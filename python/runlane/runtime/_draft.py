@@ -116,6 +116,11 @@ class Draft:
         """Return the parts from an index on, put together."""
         return tuple(part.part() if isinstance(part, _Growing) else part for part in self._parts[start:])
 
+    @property
+    def saved(self) -> int:
+        """How many parts are durable, as far as they had come."""
+        return self._saved
+
     def patch(self) -> tuple[DraftPatch | None, DraftMark]:
         """Return what the draft gained since the last committed patch (None: nothing), and the mark to commit."""
         grown = tuple(

@@ -59,6 +59,7 @@ class TurnWriter:
         self.operation: RunOperation | None = None
         self._owed: list[RunOperation] = []
         self._owes_first_output = False
+        self._written_usage = run.usage
         self._lock = anyio.Lock(fast_acquire=True)
         self._parts = 0
         self._written_at = core.clock.monotonic()
@@ -121,6 +122,9 @@ class TurnWriter:
         async with self._lock:
             patch, mark = self.draft.patch()
             owed = (*self._owed, *self._open_output(), *operations)
+            usage = self.spend.so_far
+            if patch is None and usage != self._written_usage:
+                patch = DraftPatch(keep=self.draft.saved)
             if patch is None and not owed:
                 return
             at = self._core.clock.now()
@@ -142,6 +146,7 @@ class TurnWriter:
             self.draft.committed(mark)
             self._owed.clear()
             self._owes_first_output = False
+            self._written_usage = usage
             self._parts = 0
             self._written_at = self._core.clock.monotonic()
 
