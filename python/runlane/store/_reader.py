@@ -208,8 +208,8 @@ class _Page:
         while True:
             found = rows.messages(self.conversation_id, self._query(wanted))
             rest = self._behind_start(found)
-            if len(rest) > self.limit or len(found) < wanted:
-                return [(row.position or 0, row) for row in rest]
+            if len(found) < wanted or (rest is not None and len(rest) > self.limit):
+                return [(row.position or 0, row) for row in rest or ()]
             wanted *= 2
 
     def _query(self, wanted: int) -> MessageQuery:
@@ -220,9 +220,9 @@ class _Page:
         above = None if position is None else position - 1
         return MessageQuery(limit=wanted, above=above, below=QUEUED, newest_first=False, removed=self.removed)
 
-    def _behind_start(self, found: list[MessageRow]) -> list[MessageRow]:
-        if self.start is None:
+    def _behind_start(self, found: list[MessageRow]) -> list[MessageRow] | None:
+        """Return what comes after the start; None if the start is not among what was found, so more is needed."""
+        if self.start is None or (found and found[0].position != self.start[0]):
             return found
-        ids = [row.message_id for row in found if row.position == self.start[0]]
-        passed = ids.index(self.start[1]) + 1 if self.start[1] in ids else 0
-        return found[passed:]
+        ids = [row.message_id for row in found]
+        return found[ids.index(self.start[1]) + 1 :] if self.start[1] in ids else None

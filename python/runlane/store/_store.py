@@ -46,6 +46,10 @@ _MOST_EVENTS = 10_000
 def _check_id(conversation_id: str) -> None:
     if type(conversation_id) is not str or not 0 < len(conversation_id) <= _MAX_ID_CHARACTERS:
         raise InvalidValueError(f"must be a text of 1 to {_MAX_ID_CHARACTERS} characters", argument="conversation_id")
+    try:
+        conversation_id.encode()
+    except UnicodeEncodeError:
+        raise InvalidValueError("holds a lone surrogate", argument="conversation_id") from None
 
 
 class DriverStore(Store):

@@ -1,0 +1,34 @@
+"""Every store keeps every rule of the public checks, on both event loops."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from runlane.store import MemoryStore, Store
+from runlane.store.sqlite import SqliteStore
+from runlane.testing import STORE_CHECKS, StoreCheck, StoreMaker
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def _memory(_conversation_ids: Sequence[str]) -> AsyncIterator[Store]:
+    async with MemoryStore() as store:
+        yield store
+
+
+@asynccontextmanager
+async def _sqlite(_conversation_ids: Sequence[str]) -> AsyncIterator[Store]:
+    with TemporaryDirectory() as folder:
+        async with SqliteStore(Path(folder) / "store.db", durability="relaxed") as store:
+            yield store
+
+
+@pytest.mark.parametrize("check", STORE_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("maker", [_memory, _sqlite], ids=["memory", "sqlite"])
+async def test_the_store_keeps_the_rule(maker: StoreMaker, check: StoreCheck) -> None:
+    """The store keeps the rule that the check is named after."""
+    await check(maker)
