@@ -5,8 +5,11 @@ from runlane.testing._faulty_store import Fault, FaultPlan, FaultyStore, StoreCa
 from runlane.testing._replay_server import ReplayServer, Responder
 from runlane.testing._replies import ReceivedRequest, Reply
 from runlane.testing._scripted import Hold, Pause, ScriptedCall, ScriptedModel, ScriptedReply, ScriptedStep
+from runlane.testing._store_checks import STORE_CHECKS, check_store
+from runlane.testing._store_kit import StoreCheck, StoreMaker
 
 __all__ = [
+    "STORE_CHECKS",
     "FakeClock",
     "Fault",
     "FaultPlan",
@@ -22,4 +25,7 @@ __all__ = [
     "ScriptedReply",
     "ScriptedStep",
     "StoreCall",
+    "StoreCheck",
+    "StoreMaker",
+    "check_store",
 ]

@@ -279,9 +279,7 @@ async def a_seed_is_checked_whole(store: Store) -> None:
     for inputs in ([], [lane.message("s"), lane.message("s")], [lane.message("s"), lane.message("a-in")]):
         await lane.refused(store.seed_conversation(conversation_id="c1", seed_key="k", inputs=inputs))
     system = lane.message("s", role="system")
-    attempt = store.seed_conversation(
-        conversation_id="c1", seed_key="k", inputs=[system], placement="after-settled"
-    )
+    attempt = store.seed_conversation(conversation_id="c1", seed_key="k", inputs=[system], placement="after-settled")
     await lane.refused(attempt)
 
 
@@ -327,7 +325,7 @@ async def conversations_are_listed_in_pages(store: Store) -> None:
 
 @store_check()
 async def compacted_messages_can_be_read(store: Store) -> None:
-    """With compacted messages each page of one gives every message once, a summary right behind the first it replaced."""
+    """Pages of any size give every message once; a summary stands right behind the first message it replaced."""
     lane = Lane(store)
     if not isinstance(store, DriverStore):
         return

@@ -122,8 +122,9 @@ async def a_group_is_all_or_none(store: Store) -> None:
         raise AssertionError(f"wanted a conflict, got {last!r}")
 
     conflict(await lane.unchanged(attempt()), 0)
-    taken = replace(_accept(lane, "a"), idempotency_key="another")
-    await lane.refused(store.apply("c1", [_accept(lane, "b"), taken, _accept(lane, "c")]))
+    taken: Command = replace(_accept(lane, "a"), idempotency_key="another")
+    group: list[Command] = [_accept(lane, "b"), taken, _accept(lane, "c")]
+    await lane.refused(store.apply("c1", group))
     await refused(store.apply("c1", []))
     await refused(store.apply("", [taken]), InvalidValueError)
 
@@ -253,9 +254,7 @@ async def events_are_read_in_ranges(store: Store) -> None:
         await store.append_event(conversation_id="c1", kind="state/set", payload={"n": index})
 
     async def read(first: int | None, last: int | None, limit: int = 1000) -> tuple[list[int], int | None]:
-        page = await store.read_events(
-            ReadEvents(conversation_id="c1", from_seq=first, to_seq=last, limit=limit)
-        )
+        page = await store.read_events(ReadEvents(conversation_id="c1", from_seq=first, to_seq=last, limit=limit))
         return [event.seq for event in page.items], page.next_seq
 
     same(await read(None, None), ([1, 2, 3, 4, 5, 6, 7], None), "everything")
@@ -277,9 +276,7 @@ async def concurrent_appends_leave_no_gap(store: Store) -> None:
     async with anyio.create_task_group() as group:
         for index in range(25):
             group.start_soon(lane.accept, f"r{index}")
-            group.start_soon(
-                partial(store.append_event, conversation_id="c1", kind="state/set", payload={"n": index})
-            )
+            group.start_soon(partial(store.append_event, conversation_id="c1", kind="state/set", payload={"n": index}))
     page = await store.read_events(ReadEvents(conversation_id="c1"))
     same([event.seq for event in page.items], list(range(1, 51)), "sequences")
     versions = [event.version for event in page.items if event.kind == "runtime/transition"]
