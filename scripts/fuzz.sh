@@ -14,5 +14,7 @@ if ! cargo fuzz --version >/dev/null 2>&1; then
 fi
 for target in $(cargo fuzz list); do
   printf '== fuzz %s for %s s\n' "$target" "$seconds"
-  cargo fuzz run --sanitizer none "$target" -- -max_total_time="$seconds" -print_final_stats=1
+  # What is found is kept in corpus/ and not committed; seeds/ is, and is only read.
+  mkdir -p "fuzz/corpus/$target" "fuzz/seeds/$target"
+  cargo fuzz run --sanitizer none "$target" "fuzz/corpus/$target" "fuzz/seeds/$target" -- -max_total_time="$seconds" -print_final_stats=1
 done

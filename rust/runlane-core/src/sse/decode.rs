@@ -524,3 +524,6 @@ fn split_line(text: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let (terminator, next) = after.split_at_checked(len)?;
     Some((line, terminator, next))
 }
+
+#[cfg(test)]
+mod tests;
