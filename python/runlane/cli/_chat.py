@@ -132,5 +132,5 @@ async def _greet(terminal: Terminal, store: SqliteStore, conversation: str, path
     terminal.note(f"conversation {conversation} in {path}")
     if known:
         await show_tail(terminal, store, conversation)
-    if sys.stdin.isatty() and terminal.for_people:
+    if terminal.is_typed_at:
         terminal.note("Ctrl-C or /stop interrupts an answer, /quit leaves; what you type meanwhile waits its turn")

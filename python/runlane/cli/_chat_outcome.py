@@ -9,10 +9,11 @@ from typing import Final
 from runlane.cli._exits import Exit, exit_for
 from runlane.cli._failure import Failure
 from runlane.cli._terminal import Json
-from runlane.errors import RunlaneError
+from runlane.errors import RunlaneError, RuntimeClosedError
 from runlane.records import Message, Run, TerminalReason
+from runlane.runtime import RunResult, RunTicket
 
-__all__ = ["Answer", "failure_of", "rejected"]
+__all__ = ["Answer", "answered", "failure_of", "rejected"]
 
 _SUCCESS: Final = frozenset[TerminalReason]({"success", "policy_stop"})
 
@@ -79,7 +80,18 @@ def failure_of(reason: TerminalReason, cause: Exception | None, /) -> Failure | 
     return Failure(code=f"run.{reason}", message=_WORDS.get(reason, reason))
 
 
-def rejected(error: RunlaneError, run: Run | None, /) -> Answer:
+def answered(result: RunResult, /) -> Answer:
+    """Describe an input whose run has ended."""
+    failure = failure_of(result.reason, result.error)
+    code = Exit.DONE if failure is None else Exit.NOT_SUCCESSFUL
+    return Answer(code=code, run=result.run, message=result.message, failure=failure)
+
+
+def rejected(error: RunlaneError, ticket: RunTicket, /) -> Answer:
     """Describe an input that was not accepted, or whose end is not known here."""
+    if ticket.admission.done and ticket.admission.error is None and isinstance(error, RuntimeClosedError):
+        words = "it was not answered before you left; it is kept, and answered when the conversation is opened again"
+        failure = Failure(code="run.queued", message=words)
+        return Answer(code=Exit.NOT_SUCCESSFUL, failure=failure)
     failure = Failure.of(error)
-    return Answer(code=exit_for(failure.code), run=run, failure=failure)
+    return Answer(code=exit_for(failure.code), failure=failure)

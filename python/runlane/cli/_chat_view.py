@@ -42,6 +42,7 @@ class ChatView:
         self.echoes = False
         self._terminal = terminal
         self._late: dict[str, str] = {}
+        self._begins: defaultdict[str, anyio.Event] = defaultdict(anyio.Event)
         self._ends: defaultdict[str, anyio.Event] = defaultdict(anyio.Event)
         self._thinking = False
         self._shown = False
@@ -74,12 +75,17 @@ class ChatView:
             case _:
                 pass
 
+    async def wait_begin(self, run_id: str, /) -> None:
+        """Wait until a run has begun."""
+        await self._begins[run_id].wait()
+
     async def wait_end(self, run_id: str, /) -> None:
         """Wait until the end of a run was shown."""
         await self._ends[run_id].wait()
 
     def _begin(self, run_id: str) -> None:
         self.running = run_id
+        self._begins[run_id].set()
         self._thinking = self._shown = self._incomplete = False
         question = self._late.pop(run_id, None)
         if question is not None:

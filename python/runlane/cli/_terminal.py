@@ -17,6 +17,7 @@ from typing import Final, Literal, TextIO, TypeAlias
 
 from rich.console import Console, RenderableType
 from rich.text import Text
+from typing_extensions import override
 
 from runlane.cli._exits import Exit, exit_for, telling_error
 from runlane.cli._failure import Failure
@@ -66,6 +67,11 @@ class Terminal:
     def for_people(self) -> bool:
         """Whether stdout is to be read by people."""
         return self.form == "human"
+
+    @property
+    def is_typed_at(self) -> bool:
+        """Whether a person types at it: stdin is a terminal, and stdout is for people."""
+        return self.for_people and sys.stdin is not None and sys.stdin.isatty()
 
     @property
     def width(self) -> int:
@@ -165,11 +171,18 @@ class Terminal:
         return 2 if self.form == "json" else None
 
 
+class _HonestConsole(Console):
+    @override
+    def on_broken_pipe(self) -> None:
+        """Let the error through, where rich would end the program here and now, whatever is under way."""
+        raise BrokenPipeError
+
+
 def _console(file: TextIO, *, plain: bool) -> Console:
     """Return a console that writes whatever it is given: a terminal's encoding never makes a command fail."""
     if isinstance(file, io.TextIOWrapper):
         file.reconfigure(errors="replace")
-    return Console(
+    return _HonestConsole(
         file=file,
         color_system=None if plain else "auto",
         markup=False,
