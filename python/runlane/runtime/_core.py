@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+import anyio
+
 from runlane.clock import Clock
 from runlane.contracts import CancelToken, MaybeAwaitable, resolve
 from runlane.errors import UsageError
@@ -22,7 +24,7 @@ from runlane.runtime._tickets import RunResult
 from runlane.runtime._turn import TurnDriver
 from runlane.store import Lease
 
-__all__ = ["ModelRequest", "ModelSource", "RuntimeCore", "Work"]
+__all__ = ["ModelRequest", "ModelSource", "Progress", "RuntimeCore", "Work"]
 
 C = TypeVar("C")
 
@@ -46,6 +48,23 @@ ModelSource = (
     ChatProvider | ResolvedModel | Callable[[ModelRequest[object]], MaybeAwaitable[ChatProvider | ResolvedModel]]
 )
 """A model, or a function (plain or coroutine) that chooses one for each run."""
+
+
+class Progress:
+    """Lets tasks wait for the next step of something."""
+
+    def __init__(self) -> None:
+        """Nothing has happened yet."""
+        self._event = anyio.Event()
+
+    def step(self) -> None:
+        """Wake everybody who waits."""
+        self._event.set()
+        self._event = anyio.Event()
+
+    async def wait(self) -> None:
+        """Wait for the next step."""
+        await self._event.wait()
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -88,7 +107,7 @@ class RuntimeCore:
     instructions: str | None
     lease: Lease | None = None
     here: dict[tuple[str, str], Work] = field(default_factory=dict)
-    recovering: set[str] = field(default_factory=set)
+    recovering: dict[str, Progress] = field(default_factory=dict)
 
     async def resolve_model(self, request: ModelRequest[object], /) -> ResolvedModel:
         """Return the model that answers a run.

@@ -15,7 +15,7 @@ is left alone too.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -26,7 +26,7 @@ from runlane.errors import InvalidValueError, RuntimeClosedError, RuntimeConflic
 from runlane.records import ControlPart, JsonObject, Message, Ownership, Run
 from runlane.runtime._acquiring import abandon_command, ended_result
 from runlane.runtime._closing import Gate
-from runlane.runtime._core import RuntimeCore, Work
+from runlane.runtime._core import Progress, RuntimeCore, Work
 from runlane.runtime._execution import enqueue
 from runlane.runtime._lane_table import LaneTable
 from runlane.runtime._promise import Promise
@@ -165,9 +165,14 @@ class Recovery:
                 break
         return groups
 
+    def announce(self, groups: Iterable[str], /) -> None:
+        """Say which conversations are being dealt with, so that others wait for what comes of it."""
+        for conversation_id in groups:
+            self._core.recovering.setdefault(conversation_id, Progress())
+
     async def handle(self, groups: dict[str, list[RecoverableDescriptor]], /) -> list[RecoveryOutcome]:
         """Deal with every group; an outcome for each run, groups in their order."""
-        self._core.recovering.update(groups)
+        self.announce(groups)
         outcomes: dict[str, list[RecoveryOutcome]] = {conversation_id: [] for conversation_id in groups}
         limiter = anyio.CapacityLimiter(_SIDE_BY_SIDE)
 
@@ -176,7 +181,9 @@ class Recovery:
                 async with limiter:
                     await self._group(conversation_id, items, outcomes[conversation_id])
             finally:
-                self._core.recovering.discard(conversation_id)
+                progress = self._core.recovering.pop(conversation_id, None)
+                if progress is not None:
+                    progress.step()
 
         async with anyio.create_task_group() as tasks:
             for conversation_id, items in groups.items():
@@ -277,6 +284,8 @@ class Recovery:
             raise RuntimeClosedError
         work = Work(run=run, context=context)
         enqueue(self._core, self._lanes, work)
+        if progress := self._core.recovering.get(run.conversation_id):
+            progress.step()
         await work.accepted
         return self._outcome(item, action, result=work.result)
 

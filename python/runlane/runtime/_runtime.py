@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 import anyio
 
@@ -34,6 +34,8 @@ from runlane.runtime._tickets import RecordIds, RunResult, RunTicket
 from runlane.store import Outcome, Store
 
 __all__ = ["AgentRuntime"]
+
+_CLOSE_WITHIN: Final = 1.0
 
 
 class AgentRuntime:
@@ -68,7 +70,8 @@ class AgentRuntime:
         Args:
             store: Where everything is kept; open it first.
             model: A `ChatProvider`, a `ResolvedModel`, or a function (plain or coroutine) that gets a `ModelRequest`
-                and returns one of these for each run.
+                and returns one of these for each run. The connections of a provider that is given directly are closed
+                when the runtime is left; share one between runtimes by giving a function.
             instructions: The system text of every prompt, or None.
             config: Every other option.
             clock: The system's by default.
@@ -136,7 +139,7 @@ class AgentRuntime:
             if self._recovers:
                 recovery = Recovery(self._core, self._lanes, self._gate)
                 groups = await recovery.collect(page_size=100, max_runs=1000, signal=None)
-                self._core.recovering.update(groups)
+                recovery.announce(groups)
                 tasks.start_soon(recovery.handle, groups, name="recovery on start")
             self._stack = stack.pop_all()
         return self
@@ -156,6 +159,15 @@ class AgentRuntime:
             self._core.lanes.abandon()
         self._host.cancel()
         await self._stack.aclose()
+        await self._close_provider()
+
+    async def _close_provider(self) -> None:
+        """Release the connections of a provider that was given directly; it opens new ones if it is used again."""
+        model = self._core.model
+        provider = model.provider if isinstance(model, ResolvedModel) else model
+        if isinstance(provider, ChatProvider):
+            with anyio.move_on_after(_CLOSE_WITHIN, shield=True):
+                await provider.aclose()
 
     # --- working -------------------------------------------------------------------------------------------------
 

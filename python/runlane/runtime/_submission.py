@@ -57,6 +57,7 @@ class Submissions:
         self._store = store
         self._tickets: dict[tuple[str, str], tuple[RunTicket, RuntimeInput]] = {}
         self._doors: dict[str, deque[Submission]] = {}
+        self._tasks: TaskGroup | None = None
         self.closed = False
         self.idle = anyio.Event()
 
@@ -82,6 +83,7 @@ class Submissions:
         if self.closed or tasks is None:
             ticket.reject(RuntimeClosedError())
             return ticket
+        self._tasks = tasks
         self._tickets[conversation_id, key] = (ticket, given)
         ticket.result.then(lambda _: self._tickets.pop((conversation_id, key), None))
         submission = Submission(ticket=ticket, submitted=submitted)
@@ -221,11 +223,34 @@ class Submissions:
             ticket.resolve(result_from_view(view))
         elif here is not None:
             here.result.then(ticket.follow)
+        elif run.conversation_id in self._core.recovering and self._tasks is not None:
+            self._tasks.start_soon(self._follow_recovered, ticket, run, name=f"recovered {run.id}")
         else:
-            raise RuntimeConflictError(
-                f"run {run.id!r} was accepted before and is not executed by this runtime; recover or resume it",
-                operation="submit",
-            )
+            raise _executed_elsewhere(run)
+
+    async def _follow_recovered(self, ticket: RunTicket, run: Run) -> None:
+        """Follow a run that was left behind and is being taken up at this moment."""
+        key = (run.conversation_id, run.id)
+        try:
+            while key not in self._core.here and (progress := self._core.recovering.get(run.conversation_id)):
+                await progress.wait()
+            here = self._core.here.get(key)
+            if here is not None:
+                here.result.then(ticket.follow)
+                return
+            view = await self._core.calls.read(lambda store: store.load_run(*key))
+            if view is None or view.run.is_active:
+                raise _executed_elsewhere(run)  # noqa: TRY301 - handled like every other refusal
+            ticket.resolve(result_from_view(view))
+        except Exception as error:  # noqa: BLE001 - handed to whoever awaits the ticket
+            ticket.reject(error)
+
+
+def _executed_elsewhere(run: Run) -> RuntimeConflictError:
+    return RuntimeConflictError(
+        f"run {run.id!r} was accepted before and is not executed by this runtime; recover or resume it",
+        operation="submit",
+    )
 
 
 def _reused(key: str) -> RuntimeConflictError:

@@ -1,0 +1,67 @@
+"""The README's programs do what they say."""
+
+import contextlib
+import io
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from anyio.from_thread import start_blocking_portal
+
+from runlane.testing import ReplayServer, Reply
+from tests.fixture_files import REPOSITORY
+
+_ENDPOINT = "https://api.openai.com/v1"
+_WORDS = ("I ", "am ", "a ", "replay.")
+
+
+def _programs() -> list[str]:
+    """The Python blocks of the README, in order."""
+    return re.findall(r"```python\n(.*?)```", (REPOSITORY / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+
+
+def _answer() -> Reply:
+    chunks: list[dict[str, object]] = [
+        {"choices": [{"index": 0, "delta": {"content": word}, "finish_reason": None}]} for word in _WORDS
+    ]
+    chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    lines = [f"data: {json.dumps({'id': 'x', 'object': 'chat.completion.chunk', **chunk})}\n\n" for chunk in chunks]
+    body = "".join([*lines, "data: [DONE]\n\n"]).encode()
+    return Reply(body, headers={"content-type": "text/event-stream"}, chunk_size=64)
+
+
+@pytest.fixture
+def server() -> Iterator[ReplayServer]:
+    """A model that always says the same, on the loopback, in a thread of its own."""
+    with (
+        start_blocking_portal("asyncio") as portal,
+        portal.wrap_async_context_manager(ReplayServer(lambda _: _answer())) as running,
+    ):
+        yield running
+
+
+@pytest.mark.parametrize("number", range(len(_programs())))
+def test_a_program_of_the_readme_runs(
+    number: int, server: ReplayServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each program runs as it stands, but for the endpoint, and prints the model's answer."""
+    program = _programs()[number]
+    assert _ENDPOINT in program
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OPENAI_API_KEY", "a key")
+    printed = io.StringIO()
+    source = program.replace(_ENDPOINT, f"{server.base_url}/v1")
+    with contextlib.redirect_stdout(printed):
+        exec(compile(source, f"README.md, program {number + 1}", "exec"), {"__name__": "__main__"})  # noqa: S102
+    said = printed.getvalue()
+    assert "print(" not in program or "".join(_WORDS) in said
+    assert all(b"gpt-5-mini" in request.body for request in server.requests)
+    assert len(server.requests) == program.count(".stream(") + program.count(".ask(") + ("submit(" in program)
+
+
+def test_the_first_program_is_about_fifteen_lines() -> None:
+    """What a newcomer writes is short."""
+    lines = [line for line in _programs()[0].splitlines() if line.strip()]
+    assert len(lines) <= 16
