@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -45,7 +44,7 @@ from runlane.testing._store_kit import (
 __all__ = ["SHARED_CHECKS"]
 
 
-def _accept(lane: Lane, name: str, *, command_id: str | None = None) -> AcceptInput:
+def _accept(lane: Lane, name: str, *, command_id: str | None = None) -> Command:
     return AcceptInput(
         command_id=lane.ids.new("command") if command_id is None else command_id,
         at=lane.now(),
@@ -55,7 +54,7 @@ def _accept(lane: Lane, name: str, *, command_id: str | None = None) -> AcceptIn
     )
 
 
-def _acquire(lane: Lane, name: str, *, revision: int = 0) -> AcquireRun:
+def _acquire(lane: Lane, name: str, *, revision: int = 0) -> Command:
     return AcquireRun(
         command_id=lane.ids.new("command"),
         at=lane.now(),
@@ -122,7 +121,13 @@ async def a_group_is_all_or_none(store: Store) -> None:
         raise AssertionError(f"wanted a conflict, got {last!r}")
 
     conflict(await lane.unchanged(attempt()), 0)
-    taken: Command = replace(_accept(lane, "a"), idempotency_key="another")
+    taken = AcceptInput(
+        command_id=lane.ids.new("command"),
+        at=lane.now(),
+        idempotency_key="another",
+        input=lane.message("a-in"),
+        run=lane.proposal("d"),
+    )
     group: list[Command] = [_accept(lane, "b"), taken, _accept(lane, "c")]
     await lane.refused(store.apply("c1", group))
     await refused(store.apply("c1", []))
