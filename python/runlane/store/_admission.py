@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from runlane.errors import InvalidValueError, UsageError
@@ -166,10 +165,10 @@ def _room(view: View, head: Head, command: SeedConversation) -> tuple[Head, int]
     """Return the head with the room taken, and the first position of it."""
     count = len(command.inputs)
     if command.placement == "lead":
-        return replace(head, lowest=head.lowest - count), head.lowest - count
+        return head._replace(lowest=head.lowest - count), head.lowest - count
     places = [row.place for row in view.active.values() if row.place is not None]
     if not places:
-        return replace(head, next_place=head.next_place + count), head.next_place
+        return head._replace(next_place=head.next_place + count), head.next_place
     if head.gap + count > min(places):
         raise UsageError(f"more than {GAP} messages cannot be placed ahead of one active run", argument="inputs")
-    return replace(head, gap=head.gap + count), head.gap
+    return head._replace(gap=head.gap + count), head.gap

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from runlane.errors import InvalidValueError, UsageError
-from runlane.records import format_timestamp
-from runlane.store._bodies import encode_json
+from runlane.store._bodies import encode_json, stamp
 from runlane.store._commands import AppendEvent, ReplaceCompactedRange
 from runlane.store._ledger import EVENT_KINDS, TRANSITION
 from runlane.store._order import QUEUED, answer_position, queue_positions
@@ -78,10 +75,9 @@ def append_event(view: View, command: AppendEvent, /) -> Decision:
     if not isinstance(command.payload, dict):
         raise InvalidValueError("is not a JSON object", argument="payload")
     body = encode_json(command.payload, argument="payload")
-    at = format_timestamp(moment(command.at))
+    at = stamp(moment(command.at))
     occurred = moment(command.occurred_at or command.at, argument="occurred_at")
-    head = replace(
-        view.head,
+    head = view.head._replace(
         seq=view.head.seq + 1,
         created_at=view.head.created_at or at,
         changed_at=at,
@@ -93,7 +89,7 @@ def append_event(view: View, command: AppendEvent, /) -> Decision:
         event_id=command.command_id if command.event_id is None else command.event_id,
         command_id=command.command_id,
         kind=command.kind,
-        occurred_at=format_timestamp(occurred),
+        occurred_at=stamp(occurred),
         body=body,
         ignorable=command.ignorable,
     )

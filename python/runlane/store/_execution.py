@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from runlane.errors import LeaseLostError, UsageError
 from runlane.records import (
@@ -98,7 +97,7 @@ def _hand_over(head: Head, owner: str | None) -> Head:
     """Give the lane to an owner, raising its epoch if it had another."""
     if head.lane_owner == owner:
         return head
-    return replace(head, lane_owner=owner, lane_epoch=head.lane_epoch + 1)
+    return head._replace(lane_owner=owner, lane_epoch=head.lane_epoch + 1)
 
 
 # --- while it runs ------------------------------------------------------------------------------------------------
@@ -109,7 +108,7 @@ def checkpoint(view: View, row: RunRow, command: CheckpointRunAssistant, /) -> D
     step = Step(view, command)
     draft, body, drops = extend(row.draft, command.patch)
     usage = row.run.usage if command.usage is None else command.usage
-    after = step.keep_draft(step.edit(row, usage=usage), draft=draft)
+    after = step.keep_draft(step.edit(row, usage=usage), draft)
     if drops and row.draft is not None and row.draft.patches:
         step.changes.drafts.append(DraftChange(row.run.id, 0))
     if body is not None:
@@ -237,7 +236,7 @@ def _end(step: Step, row: RunRow, reason: TerminalReason, /, **fields: object) -
 def _drop_draft(step: Step, row: RunRow) -> RunRow:
     if row.draft is not None and row.draft.patches:
         step.changes.drafts.append(DraftChange(row.run.id, 0))
-    return step.keep_draft(step.changes.runs[row.run.id][1], draft=None)
+    return step.keep_draft(step.changes.runs[row.run.id][1], None)
 
 
 def never_acquired(_view: View, row: RunRow, _command: CancelRun, /) -> bool:

@@ -6,7 +6,7 @@ import threading
 from bisect import bisect_left, insort
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import anyio
@@ -189,9 +189,9 @@ class _MemoryRows(Rows):
         for message in (*changes.messages, *changes.answers):
             self._put(own, message)
         for message_id, position in changes.moved:
-            self._put(own, replace(own.messages[message_id], position=position, version=changes.head.version))
+            self._put(own, own.messages[message_id]._replace(position=position, version=changes.head.version))
         for message_id, version in changes.removed:
-            self._put(own, replace(own.messages[message_id], removed_at=version, version=version))
+            self._put(own, own.messages[message_id]._replace(removed_at=version, version=version))
         own.receipts.update((row.key, row) for row in changes.receipts)
         own.seeds.update((row.key, row) for row in changes.seeds)
         self._save_drafts(own, changes)
@@ -293,7 +293,7 @@ class MemoryDriver(StoreDriver):
     def _take_lanes(self, owner: str) -> bool:
         mine = [own for own in self.conversations.values() if own.head.lane_owner == owner and own.active]
         for own in mine:
-            own.head = replace(own.head, lane_owner=None, lane_epoch=own.head.lane_epoch + 1)
+            own.head = own.head._replace(lane_owner=None, lane_epoch=own.head.lane_epoch + 1)
         return bool(mine)
 
     @override

@@ -4,13 +4,15 @@ A conversation is a head and, under it, runs, messages, receipts and ledger entr
 at is bounded by the turn: the head, the active runs and the rows its command names (`Names`); what it changes is a
 list of rows (`Changes`). Neither ever holds the history.
 
+Rows are named tuples: they are made by the thousand, and this is the cheapest immutable thing that Python makes.
+
 Positions order the messages of a conversation (`runlane.store._order` explains how they are given).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from runlane.records import Run
 
@@ -39,8 +41,7 @@ QUEUED: Final = 1 << 62
 MAX_POSITION: Final = (1 << 63) - 2
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(NamedTuple):
     """The constant-size row of a conversation.
 
     Attributes:
@@ -60,7 +61,7 @@ class Head:
     seq: int = 0
     lane_epoch: int = 0
     lane_owner: str | None = None
-    purged: bool = False
+    purged: bool | int = False
     lowest: int = 0
     next_place: int = 0
     gap: int = 0
@@ -69,8 +70,7 @@ class Head:
     active_at: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class DraftHead:
+class DraftHead(NamedTuple):
     """What is known of a streaming answer without reading it.
 
     Attributes:
@@ -86,8 +86,7 @@ class DraftHead:
     sha256: bytes = bytes(32)
 
 
-@dataclass(frozen=True, slots=True)
-class RunRow:
+class RunRow(NamedTuple):
     """A run and what the store keeps beside it.
 
     Attributes:
@@ -104,8 +103,7 @@ class RunRow:
     draft: DraftHead | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MessageRow:
+class MessageRow(NamedTuple):
     """A message; `removed_at` is the version at which compaction took it out of the active history.
 
     A row without a body reserves the id of an answer that does not exist yet; it has no position.
@@ -121,8 +119,7 @@ class MessageRow:
     removed_at: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MessagePlace:
+class MessagePlace(NamedTuple):
     """Where a known message id stands; `position` is None for a reserved answer."""
 
     message_id: str
@@ -130,8 +127,7 @@ class MessagePlace:
     removed_at: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class ReceiptRow:
+class ReceiptRow(NamedTuple):
     """One accepted idempotency key."""
 
     key: str
@@ -140,16 +136,14 @@ class ReceiptRow:
     sha256: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class SeedRow:
+class SeedRow(NamedTuple):
     """One placed seed key."""
 
     key: str
     message_ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class EventRow:
+class EventRow(NamedTuple):
     """One ledger entry. `event_id` is unique in the conversation, and is the command's id unless the command says."""
 
     seq: int
@@ -162,16 +156,14 @@ class EventRow:
     ignorable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class OwnerRow:
+class OwnerRow(NamedTuple):
     """An owner that registered a lease; `alive` is False once it was swept, expired or is provably gone."""
 
     owner_id: str
     alive: bool
 
 
-@dataclass(frozen=True, slots=True)
-class DraftChange:
+class DraftChange(NamedTuple):
     """One step of a streaming answer: all rows dropped (`patch` 0), or one appended."""
 
     run_id: str

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import itemgetter
 
 from runlane.errors import InvalidValueError, UsageError
-from runlane.records import JsonObject, Message, Ownership, Run, format_timestamp
-from runlane.store._bodies import digest, encode, encode_json
+from runlane.records import JsonObject, Message, Ownership, Run
+from runlane.store._bodies import digest, encode, encode_json, stamp
 from runlane.store._commands import Command
 from runlane.store._ledger import TRANSITION
 from runlane.store._order import BLOCK, GAP, answer_position, in_order
 from runlane.store._outcomes import Applied, Conflict, Delta, NotFound
-from runlane.store._rows import Changes, EventRow, MessageRow, ReceiptRow, RunRow, View
+from runlane.store._rows import Changes, DraftHead, EventRow, MessageRow, ReceiptRow, RunRow, View
 
 __all__ = ["Decision", "Repeat", "Step", "moment"]
 
@@ -46,9 +47,10 @@ def moment(value: datetime, /, *, argument: str = "at") -> datetime:
     Raises:
         InvalidValueError: It has no offset.
     """
-    if value.tzinfo is None or value.utcoffset() is None:
+    if value.tzinfo is not UTC and value.utcoffset() is None:
         raise InvalidValueError("needs a time zone", argument=argument)
-    value = value.astimezone(UTC)
+    if value.tzinfo is not UTC:
+        value = value.astimezone(UTC)
     return value.replace(microsecond=value.microsecond // 1000 * 1000)
 
 
@@ -76,7 +78,7 @@ class Step:
             after = RunRow(run=run, arrival=self.version, version=self.version, place=place)
         else:
             place = before.place if place is None else place
-            after = replace(before, run=run, version=self.version, place=place)
+            after = before._replace(run=run, version=self.version, place=place)
         self.changes.runs[run.id] = (before, after)
         return after
 
@@ -85,10 +87,10 @@ class Step:
         changed = {**fields, "revision": before.run.revision + 1, "updated_at": self.at}
         return self.run(before, before.run.model_copy(update=changed), place=place)
 
-    def keep_draft(self, after: RunRow, /, **row: object) -> RunRow:
-        """Change what the store keeps beside a run that this command already saved."""
+    def keep_draft(self, after: RunRow, draft: DraftHead | None, /) -> RunRow:
+        """Change the draft of a run that this command already saved."""
         before, _ = self.changes.runs[after.run.id]
-        changed = replace(after, **row)  # type: ignore[arg-type]
+        changed = after._replace(draft=draft)
         self.changes.runs[after.run.id] = (before, changed)
         return changed
 
@@ -98,7 +100,7 @@ class Step:
             return row.place
         place = self.head.next_place + GAP
         gap = self.head.next_place if acquired else self.head.gap
-        self.head = replace(self.head, next_place=place + BLOCK, gap=gap)
+        self.head = self.head._replace(next_place=place + BLOCK, gap=gap)
         self.move(row.run.input_message_ids, place)
         return place
 
@@ -145,9 +147,8 @@ class Step:
         placed: Sequence[str] = (),
     ) -> Decision:
         """Close the step with its ledger entry."""
-        at = format_timestamp(self.at)
-        head = replace(
-            self.head,
+        at = stamp(self.at)
+        head = self.head._replace(
             version=self.version,
             seq=self.head.seq + 1,
             created_at=self.head.created_at or at,
@@ -166,11 +167,15 @@ class Step:
                 body=encode_json({"type": kind, **payload}, argument="command"),
             )
         )
+        runs = [after for _, after in self.changes.runs.values()]
+        if len(runs) > 1:
+            runs = in_order(runs)
+        self._messages.sort(key=itemgetter(0))
         delta = Delta(
             version=head.version,
             seq=head.seq,
-            runs=tuple(row.run for row in in_order(after for _, after in self.changes.runs.values())),
-            messages=tuple(message for _, message in sorted(self._messages, key=lambda pair: pair[0])),
+            runs=tuple(row.run for row in runs),
+            messages=tuple(message for _, message in self._messages),
             removed=tuple(message_id for message_id, _ in self.changes.removed),
         )
         return Decision(Applied(delta=delta, ownership=ownership), self.changes, tuple(placed))

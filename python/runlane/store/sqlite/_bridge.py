@@ -49,8 +49,9 @@ class Reply(Generic[T]):
         self._error: BaseException | None = None
 
     def succeed(self, result: T, /) -> None:
-        """Settle with a result."""
+        """Settle with a result; it replaces an error of an earlier try."""
         self._result = result
+        self._error = None
 
     def fail(self, error: BaseException, /) -> None:
         """Settle with an error; it replaces a result that was not delivered yet."""

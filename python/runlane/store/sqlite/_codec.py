@@ -8,8 +8,8 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from runlane.errors import RecordCorruptError, RecordTooNewError
-from runlane.records import Record, Run, format_timestamp
-from runlane.store._bodies import encode, encode_json
+from runlane.records import Record, Run
+from runlane.store._bodies import encode, encode_json, stamp
 from runlane.store._rows import DraftHead, EventRow, Head, MessageRow, RunRow
 
 if TYPE_CHECKING:
@@ -49,13 +49,12 @@ RUN_COLUMNS: Final = (
 
 def head_row(row: Values, /) -> Head:
     """Read a head from `HEAD_COLUMNS`."""
-    version, seq, epoch, owner, purged, *rest = row
-    return Head(version, seq, epoch, owner, bool(purged), *rest)  # type: ignore[arg-type]
+    return Head._make(row)
 
 
 def message_row(row: Values, /) -> MessageRow:
     """Read a message from `MESSAGE_COLUMNS`."""
-    return MessageRow(*row)  # type: ignore[arg-type]
+    return MessageRow._make(row)
 
 
 def event_row(row: Values, /) -> EventRow:
@@ -145,7 +144,7 @@ def run_insert(conversation: int, row: RunRow, /) -> tuple[str, Values]:
         run.id,
         run.assistant_message_id,
         run.queue_priority,
-        format_timestamp(run.created_at),
+        stamp(run.created_at),
         None if run.request is None else encode_json(run.request, argument="run.request"),
         encode_json(list(run.input_message_ids), argument="run"),
         row.arrival,
@@ -169,7 +168,7 @@ def _live(row: RunRow) -> Values:
         run.terminal_reason,
         run.terminal_policy_name,
         run.absorbed_into_run_id,
-        format_timestamp(run.updated_at),
+        stamp(run.updated_at),
         None if draft is None else draft.kinds,
         None if draft is None else draft.patches,
         None if draft is None else draft.size,

@@ -88,7 +88,7 @@ class Readers:
     def _read(self, connection: apsw.Connection, query: Query) -> object:
         connection.execute("BEGIN")
         try:
-            return query.work(SqliteRows(connection, self._host))
+            return query.work(SqliteRows(connection.cursor(), self._host))
         finally:
             with suppress(apsw.Error):
                 connection.execute("COMMIT")

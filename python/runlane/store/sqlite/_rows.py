@@ -106,12 +106,20 @@ class SqliteRows(Rows):
     Attributes:
         cursor: Everything is executed through it.
         saved: Whether anything was written.
+
+    Args:
+        cursor: Of a connection that has a transaction open.
+        host: Judges owners.
+        cache: What the writer remembers; None for a reader.
+        careful: Whether writes stand under a savepoint of their own.
     """
 
-    def __init__(self, connection: apsw.Connection, host: Host, cache: LaneCache | None = None) -> None:
-        self.cursor = connection.cursor()
+    def __init__(
+        self, cursor: apsw.Cursor, host: Host, cache: LaneCache | None = None, *, careful: bool = False
+    ) -> None:
+        self.cursor = cursor
         self.saved = False
-        self._connection = connection
+        self._careful = careful
         self._host = host
         self._cache = cache
         self._numbers: dict[str, int] = {}
@@ -270,8 +278,8 @@ class SqliteRows(Rows):
     def entry(self, conversation_id: str, event_id: str, /) -> EventRow | None:
         number = self.number(conversation_id)
         row = self.cursor.execute(
-            f"SELECT {EVENT_COLUMNS} FROM event WHERE id = ? AND key BETWEEN ? AND ?",  # noqa: S608  constant columns
-            (event_id, number << SEQ_BITS, ((number + 1) << SEQ_BITS) - 1),
+            f"SELECT {EVENT_COLUMNS} FROM event WHERE id = ? AND key >> 32 = ?",  # noqa: S608  constant columns
+            (event_id, number),
         ).fetchone()
         return None if row is None else event_row(row)
 
@@ -320,15 +328,15 @@ class SqliteRows(Rows):
     # --- writing --------------------------------------------------------------------------------------------------
 
     def begin_saving(self) -> None:
-        """Open the savepoint that takes back what this mutation writes, once."""
-        if not self.saved:
+        """Note that this mutation writes, and open its savepoint if it has one."""
+        if not self.saved and self._careful:
             self.cursor.execute("SAVEPOINT one")
-            self.saved = True
+        self.saved = True
 
     @override
     def save(self, conversation_id: str, changes: Changes, /) -> None:
         self.begin_saving()
-        save(self._connection, conversation_id, self.number(conversation_id), changes, self._run_numbers)
+        save(self.cursor, conversation_id, self.number(conversation_id), changes, self._run_numbers)
         self._numbers.pop(conversation_id, None)
         self._remember(conversation_id, changes)
 

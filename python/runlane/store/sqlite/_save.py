@@ -20,7 +20,7 @@ RunNumbers = dict[tuple[str, str], int]
 
 
 def save(
-    connection: apsw.Connection,
+    cursor: apsw.Cursor,
     conversation_id: str,
     number: int,
     changes: Changes,
@@ -30,7 +30,7 @@ def save(
     """Write one transaction's changes.
 
     Args:
-        connection: Where a transaction is open.
+        cursor: Of a connection that has a transaction open.
         conversation_id: The conversation.
         number: Its number, 0 if it is new.
         changes: What was decided.
@@ -39,7 +39,7 @@ def save(
     Raises:
         UsageError: An entry's id is taken.
     """
-    cursor = connection.cursor()
+    connection = cursor.connection
     number = _save_head(cursor, connection, conversation_id, number, changes)
     _save_runs(cursor, connection, conversation_id, number, changes, run_numbers)
     _save_messages(cursor, number, changes)
@@ -174,24 +174,22 @@ def _save_drafts(cursor: apsw.Cursor, conversation_id: str, changes: Changes, ru
 
 
 def _save_entries(cursor: apsw.Cursor, number: int, changes: Changes) -> None:
-    lowest, highest = number << SEQ_BITS, ((number + 1) << SEQ_BITS) - 1
     for row in changes.entries:
-        taken = cursor.execute(
-            "SELECT 1 FROM event WHERE id = ? AND key BETWEEN ? AND ?", (row.event_id, lowest, highest)
-        ).fetchone()
-        if taken is not None:
-            raise UsageError(f"{row.event_id!r} was used by another command", argument="command_id")
-        cursor.execute(
-            "INSERT INTO event (key, version, id, command_id, kind, occurred_at, ignorable, body)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                lowest | row.seq,
-                row.version,
-                row.event_id,
-                None if row.command_id == row.event_id else row.command_id,
-                row.kind,
-                row.occurred_at,
-                row.ignorable,
-                row.body,
-            ),
+        values = (
+            (number << SEQ_BITS) | row.seq,
+            row.version,
+            row.event_id,
+            None if row.command_id == row.event_id else row.command_id,
+            row.kind,
+            row.occurred_at,
+            row.ignorable,
+            row.body,
         )
+        try:
+            cursor.execute(
+                "INSERT INTO event (key, version, id, command_id, kind, occurred_at, ignorable, body)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                values,
+            )
+        except apsw.ConstraintError:
+            raise UsageError(f"{row.event_id!r} was used by another command", argument="command_id") from None

@@ -127,7 +127,7 @@ CREATE TABLE event (
   ignorable INTEGER NOT NULL DEFAULT 0,
   body BLOB NOT NULL
 ) STRICT;
-CREATE INDEX event_by_id ON event (id);
+CREATE UNIQUE INDEX event_by_id ON event (id, key >> 32);
 
 CREATE TABLE owner (
   id TEXT PRIMARY KEY,

@@ -1,7 +1,10 @@
 """The one thread that writes: it commits what waits on all lanes together.
 
-Theory of operation. A mutation is a function over rows. The thread takes what is queued, up to a group's size, and runs
-each function in one transaction, under a savepoint of its own: one that loses a race or fails takes back only itself.
+Theory of operation. A mutation is a function over rows that may be run again. The thread takes what is queued, up to a
+group's size, and runs all of it in one transaction. One that loses a race or is refused has written nothing and costs
+the others nothing. If one fails after it wrote, which only misuse or damage brings about, the transaction is taken back
+and the group runs once more with a savepoint around each mutation, so that a failure takes back only itself.
+
 One COMMIT, and so one flush of the disk, makes the whole group durable; only then is anybody answered. While the disk
 is busy the next group gathers, so the group grows with the load and nobody waits for company.
 
@@ -51,6 +54,10 @@ class Probe:
     after_commit: Callable[[], None] = lambda: None
 
 
+class _TakenBackError(Exception):
+    """A mutation failed after it wrote, outside a savepoint."""
+
+
 class Writer:
     """Owns the write connection.
 
@@ -76,6 +83,7 @@ class Writer:
         self.checkpoint_wanted: Callable[[int], bool] = lambda _pages: False
         self._connection = connect()
         self._connection.set_wal_hook(self._note_pages)
+        self._cursor = self._connection.cursor()
         self._location = location
         self._host = host
         self._committed = committed
@@ -147,10 +155,14 @@ class Writer:
                 self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
 
     def _transact(self, group: list[Mutation]) -> bool:
+        """Commit a group; whether anything was written."""
         self._connection.execute("BEGIN IMMEDIATE")
-        wrote = False
-        for mutation in group:
-            wrote = self._one(mutation) or wrote
+        try:
+            wrote = self._run_all(group)
+        except _TakenBackError:
+            self._take_back()
+            self._connection.execute("BEGIN IMMEDIATE")
+            wrote = self._run_all(group, careful=True)
         if wrote:
             self.probe.before_commit()
         try:
@@ -161,34 +173,46 @@ class Writer:
             self.probe.after_commit()
         return wrote
 
-    def _one(self, mutation: Mutation) -> bool:
-        """Run one mutation under its savepoint; whether it wrote. Raises if the whole transaction is lost."""
-        rows = SqliteRows(self._connection, self._host, self._cache)
+    def _run_all(self, group: list[Mutation], *, careful: bool = False) -> bool:
+        wrote = False
+        for mutation in group:
+            wrote = self._one(mutation, careful=careful) or wrote
+        return wrote
+
+    def _one(self, mutation: Mutation, *, careful: bool) -> bool:
+        """Run one mutation; whether it wrote. Raises if the whole transaction is lost, or must be taken back."""
+        rows = SqliteRows(self._cursor, self._host, self._cache, careful=careful)
         try:
             result = mutation.work(rows)
         except BaseException as error:
             self._cache.forget(mutation.conversation_id)
             if not self._connection.in_transaction:
                 raise
+            if rows.saved and not careful:
+                raise _TakenBackError from error
             if rows.saved:
-                rows.cursor.execute("ROLLBACK TO one")
-                rows.cursor.execute("RELEASE one")
+                self._cursor.execute("ROLLBACK TO one")
+                self._cursor.execute("RELEASE one")
             mutation.reply.fail(self._typed(error))
             return False
-        if rows.saved:
-            rows.cursor.execute("RELEASE one")
+        if rows.saved and careful:
+            self._cursor.execute("RELEASE one")
         mutation.reply.succeed(result)
         return rows.saved
+
+    def _take_back(self) -> None:
+        """Undo a transaction that was not committed, and what was remembered of it."""
+        self._cache.clear()
+        if self._connection.in_transaction:
+            with suppress(apsw.Error):
+                self._connection.execute("ROLLBACK")
 
     def _typed(self, error: BaseException) -> BaseException:
         return typed_error(error, self._location)
 
     def _fail(self, group: list[Mutation], error: BaseException) -> None:
         """Take the transaction back and tell everybody; one that had failed by itself keeps its own error."""
-        self._cache.clear()
-        if self._connection.in_transaction:
-            with suppress(apsw.Error):
-                self._connection.execute("ROLLBACK")
+        self._take_back()
         for mutation in group:
             if not mutation.reply.failed:
                 mutation.reply.fail(error)
