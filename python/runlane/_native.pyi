@@ -3,17 +3,22 @@
 Handwritten, one section per façade, and held to the binary by stubtest.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Final, final
 
 from pydantic import JsonValue
 from typing_extensions import override
 
 __all__ = [
+    "HistoryLog",
+    "HistoryPlan",
+    "HistorySelection",
     "IncompleteSseEvent",
     "NativeError",
     "SseDecoder",
     "SseEvent",
     "adopt_errors",
+    "adopt_vocabulary",
     "canonical_document_hash",
     "canonical_hash",
     "canonical_json",
@@ -412,3 +417,99 @@ def scan_chat_chunk(chunk: str, /) -> tuple[int, int, str] | None:
         5 a finish reason), the
         index of the call (0 for the other kinds), and the text. None for any other chunk, and for what is no JSON.
     """
+
+# --- history ---
+
+def adopt_vocabulary(classes: dict[str, type], /) -> None:
+    """Take over the classes that messages are made of, by name."""
+
+@final
+class HistoryLog:
+    """The records of one conversation, parsed once each.
+
+    Places are 0-based. Run ids and message ids are plain text; a policy and options are packed into an integer by
+    `runlane.history`. Refusals are `NativeError` with the codes `store.record_corrupt`, `store.record_too_new`,
+    `value.invalid`, `usage` and `history.refused`.
+    """
+
+    def __new__(cls, *, repeats: bool = False) -> HistoryLog: ...
+    def __len__(self) -> int: ...
+    @property
+    def revision(self) -> int: ...
+    @property
+    def stored_bytes(self) -> int: ...
+    @property
+    def held_bytes(self) -> int: ...
+    def append(self, record: bytes, /) -> int: ...
+    def extend(self, records: list[bytes], /) -> None: ...
+    def replace(self, record: bytes, /) -> int: ...
+    def put(self, record: bytes, /) -> int: ...
+    def insert(self, place: int, record: bytes, /) -> None: ...
+    def remove(self, message_ids: list[str], /) -> None: ...
+    def find(self, message_id: str, /) -> int | None: ...
+    def record(self, place: int, /) -> bytes | None: ...
+    def message_id(self, place: int, /) -> str | None: ...
+    def files(self) -> list[tuple[int, int]]:
+        """Places of the files that users sent: of the record, and of the part in it."""
+
+    def project(
+        self,
+        options: int,
+        active: list[str],
+        effects: Mapping[str, str],
+        files: Mapping[tuple[str, int], object] | None,
+        selection: HistorySelection | None,
+        /,
+    ) -> HistoryPlan: ...
+    def counter(self, name: str, /) -> int:
+        """A place for the counts of one tokenizer; the same name gives the same place."""
+
+    def uncounted(self, counter: int, /) -> list[int]: ...
+    def said(self, place: int, /) -> tuple[list[str], int]:
+        """The strings a record says to a model, and how many frames stand around them."""
+
+    def set_counts(self, counter: int, counts: Sequence[tuple[int, int | None, str]], /) -> None:
+        """Say what records count: place, value and provenance."""
+
+    def select(
+        self, available: int, keep_recent: int, policy: int, active: list[str], counter: int | None, /
+    ) -> HistorySelection: ...
+    def compactable(self, keep_recent: int, policy: int, active: list[str], /) -> tuple[bool, int]:
+        """Whether a summary leads, and where the replaced records end."""
+
+    def compaction_turns(self) -> list[int]: ...
+    def is_complete(self, start: int, end: int, policy: int, active: list[str], /) -> bool: ...
+
+@final
+class HistoryPlan:
+    """What a projection decided; a view of its handle."""
+
+    def __len__(self) -> int: ...
+    @property
+    def message_count(self) -> int: ...
+    def messages(self) -> tuple[object, ...]: ...
+    def system(self) -> tuple[str, ...]: ...
+    def decision(self, position: int) -> tuple[str, str, tuple[str, ...]]: ...
+    def openai_chat(
+        self,
+        head: bytes,
+        tail: bytes,
+        *,
+        follows: bool,
+        send_reasoning: bool,
+        pieces: dict[tuple[str, int], bytes],
+    ) -> bytes: ...
+
+@final
+class HistorySelection:
+    """Which records a budget keeps; a view of its handle."""
+
+    def __len__(self) -> int: ...
+    @property
+    def outcome(self) -> str: ...
+    @property
+    def total(self) -> int: ...
+    @property
+    def estimated(self) -> bool: ...
+    def kept(self) -> list[int]: ...
+    def decision(self, place: int) -> tuple[str, bool, str, int | None, str]: ...

@@ -246,30 +246,36 @@ class Projector:
         record = self.records[index]
         may_close = self._may_close(index)
         rounds: list[tuple[str, Any]] = []
-        for position, part in enumerate(record.parts):
+        self._touched: set[str] = set()
+        for part in record.parts:
             role = ROLE_OF.get(part.type)
             if role is None:
                 continue
             if may_close and role == "assistant" and self.state.results_started:
-                rounds += self._close(index, position)
+                rounds += self._close(index)
             self.state.apply(part)
             rounds.append((role, part))
+            if part.type == "tool-call":
+                self._touched.add(part.call_id)
+            if part.type == "tool-approval-response":
+                self._touched.add(self.state.approvals[part.approval_id])
         if may_close:
-            rounds += self._close(index, len(record.parts))
+            rounds += self._close(index)
         if any(call.phase == "called" for call in self.state.calls.values()):
             raise _Violation
         return rounds
 
-    def _close(self, index: int, position: int) -> list[tuple[str, Any]]:
-        """Give every dead call its result."""
+    def _close(self, index: int) -> list[tuple[str, Any]]:
+        """Give every dead call that this record made or answered its result."""
+        record = self.records[index]
         closed: list[tuple[str, Any]] = []
         for call_id, call in self.state.calls.items():
-            if call.phase in {"called", "approved", "denied"} and not self._answered_later(index, position, call_id):
+            if call_id in self._touched and self._is_dead(index, call_id, call):
                 known = self.effects.get(call_id)
+                if known is None and call.phase == "denied":
+                    known = "not-started"
                 if known is None:
-                    known = "not-started" if call.phase == "denied" else None
-                if known is None:
-                    known = "interrupted" if self.records[index].status == "interrupted" else "unknown"
+                    known = "interrupted" if record.status == "interrupted" else "unknown"
                 call.phase = "result"
                 self.state.results_started = True
                 result = ToolResultPart(
@@ -281,20 +287,23 @@ class Projector:
                 closed.append(("tool", result))
         return closed
 
-    def _answered_later(self, index: int, position: int, call_id: str) -> bool:
-        """Whether a result follows in this record, this turn or the next one."""
-        if any(part.type == "tool-result" and part.call_id == call_id for part in self.records[index].parts[position:]):
-            return True
+    def _is_dead(self, index: int, call_id: str, call: Call) -> bool:
+        """Whether nobody is asked about the call and no result of it comes, in this turn or the next."""
+        if call.phase in {"requested", "result"}:
+            return False
+        if call.phase == "called" and any(
+            part.type == "tool-approval-request" and part.call_id == call_id for part in self.records[index].parts
+        ):
+            return False
         end = turn_end(self.records, index)
-        while end < len(self.records) and self.records[end].role == "user":
-            end += 1
-        if end < len(self.records):
+        if end < len(self.records) and _same_conversation(self.records, end):
+            while end + 1 < len(self.records) and continues(self.records, end + 1):
+                end += 1
             end = turn_end(self.records, end)
-        return any(
+        return not any(
             part.type == "tool-result" and part.call_id == call_id
-            for record in self.records[index + 1 : end]
-            if record.conversation_id == self.records[index].conversation_id
-            and (record.role == "tool" or self._is_evidence(record))
+            for record in self.records[index:end]
+            if record.role == "tool" or self._is_evidence(record)
             for part in record.parts
         )
 
@@ -334,6 +343,11 @@ def turn_start(records: Sequence[Message], index: int) -> int:
     while index > 0 and records[index].role != "user" and _same_conversation(records, index):
         index -= 1
     return index
+
+
+def continues(records: Sequence[Message], index: int) -> bool:
+    """Whether a user record strictly follows another of its conversation, and so joins its turn."""
+    return index > 0 and records[index - 1].role == records[index].role == "user" and _same_conversation(records, index)
 
 
 def _same_conversation(records: Sequence[Message], index: int) -> bool:

@@ -8,15 +8,7 @@ from dataclasses import dataclass
 
 from runlane.history import EvidencePolicy, is_assistant_evidence
 from runlane.records import Message, TokenCount
-from tests.oracles.projection import has_ended
-
-
-def continues(records: Sequence[Message], index: int) -> bool:
-    """Whether a user record strictly follows another of its conversation, and so joins its turn."""
-    if index == 0:
-        return False
-    before, here = records[index - 1], records[index]
-    return before.role == here.role == "user" and before.conversation_id == here.conversation_id
+from tests.oracles.projection import continues, has_ended
 
 
 def compaction_turns(records: Sequence[Message]) -> list[list[int]]:

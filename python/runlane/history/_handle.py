@@ -2,270 +2,293 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from typing import Final
 
-import pydantic
+from typing_extensions import Unpack
 
-from runlane.errors import InvalidValueError, ProjectionRefusedError, RecordCorruptError
-from runlane.history._interim import Projector, Refused, select
-from runlane.history._policy import BARE_EVIDENCE, CallEvidence, EvidencePolicy, ProjectionOptions
-from runlane.history._results import BudgetDecision, BudgetOutcome, ProjectionDecision
-from runlane.models import AnyModelMessage, FileItem, ModelImage
-from runlane.records import Message, TokenCount
+from runlane._native import HistoryLog, NativeError
+from runlane.errors import UsageError
+from runlane.history._bridge import raise_refusal
+from runlane.history._budget import SelectHistoryOptions, Selection, select_log
+from runlane.history._compaction import CompactableRange, SelectCompactableHistoryOptions, compactable_range
+from runlane.history._policy import CallEvidence, ProjectionOptions
+from runlane.history._projection import DEFAULT_PROJECTION, Projection, ResolvedFiles, project_log
+from runlane.history._tokens import BYTE_BOUND, TokenCounter, count_record
+from runlane.records import FilePart, Message, TokenCount
 
-__all__ = ["DEFAULT_PROJECTION", "History", "Projection", "Selection"]
-
-DEFAULT_PROJECTION: Final = ProjectionOptions()
-
-_REFUSALS: Final = {
-    "leading-assistant": "an assistant record stands before any user record",
-    "incomplete-tool-turn": "incomplete tool chronology",
-    "unresolved-file": "a file has no resolved data",
-}
-
-
-class Projection:
-    """What a model is told of the history.
-
-    Attributes:
-        messages: User, assistant and tool messages in order; never a system message.
-        system: Texts for the provider's instructions channel, in order: system and summary records, and notes on
-            interrupted answers.
-        decisions: One per record, in order; made when read.
-    """
-
-    def __init__(self, projector: Projector) -> None:
-        self.messages: Sequence[AnyModelMessage] = tuple(projector.messages)
-        self.system: tuple[str, ...] = tuple(projector.system)
-        self._projector = projector
-
-    @functools.cached_property
-    def decisions(self) -> Sequence[ProjectionDecision]:
-        return [
-            ProjectionDecision(d.message_id, d.action, d.reason, d.omitted_parts)  # type: ignore[arg-type]
-            for d in self._projector.decisions
-        ]
-
-
-class Selection:
-    """Which records a token budget keeps.
-
-    Attributes:
-        outcome: `fits`, `truncated` (whole turns were removed), `oversized` (what may not be removed is still too
-            much) or `unavailable` (a count is unknown; nothing is removed for the budget's sake).
-        total_tokens: Of the kept records; `estimated` if any counted record was, else `computed`.
-        kept: Indices of the kept records, ascending.
-        decisions: One per record, in order; made when read.
-    """
-
-    def __init__(
-        self, outcome: BudgetOutcome, total_tokens: TokenCount, kept: Sequence[int], decisions: list[BudgetDecision]
-    ) -> None:
-        self.outcome = outcome
-        self.total_tokens = total_tokens
-        self.kept = kept
-        self.decisions: Sequence[BudgetDecision] = decisions
+__all__ = ["History"]
 
 
 class History:
-    """The records of one conversation, as stored bytes, parsed once each.
+    """The records of one conversation, as stored bytes, each parsed once.
 
-    A handle belongs to one task at a time. It never does I/O and never changes a record. Every method that refuses
-    its input leaves the handle as it was.
+    What was worked out for one projection or selection is gone on from at the next, so one more turn costs that turn.
+    A handle never does I/O and never changes a record; a method that refuses its input leaves the handle as it was.
+    A handle belongs to one task at a time.
 
     Args:
-        records: Stored record bytes (JSON, UTF-8), oldest first.
+        records: Stored record bytes (JSON in UTF-8), oldest first.
 
     Raises:
         RecordCorruptError: Bytes that are not a stored message.
-        RecordTooNewError: A record written by a newer release.
+        RecordTooNewError: A record written by a later release.
         InvalidValueError: A message id that is already there.
+        UsageError: Something that is not bytes.
 
     Example:
-        >>> history = History(message.model_dump_json(exclude_none=True).encode() for message in messages)
-        >>> projection = history.project()
-        >>> projection.messages, projection.system
+        >>> from datetime import UTC, datetime
+        >>> from runlane.records import TextPart
+        >>> now = datetime(2026, 1, 2, tzinfo=UTC)
+        >>> said = Message(
+        ...     id="m1",
+        ...     conversation_id="c1",
+        ...     role="user",
+        ...     status="committed",
+        ...     parts=(TextPart(text="Hello"),),
+        ...     created_at=now,
+        ...     updated_at=now,
+        ... )
+        >>> history = History([said.model_dump_json(exclude_none=True).encode()])
+        >>> [message.text for message in history.project().messages]
+        ['Hello']
     """
 
-    def __init__(self, records: Iterable[bytes] = ()) -> None:
-        self._messages: list[Message] = []
-        self._bytes: list[bytes] = []
-        self._revision = 0
+    __slots__ = ("_log",)
+
+    def __init__(self, records: Iterable[bytes] = (), /) -> None:
+        """Take the first records."""
+        self._log = HistoryLog()
         self.extend(records)
 
     def __len__(self) -> int:
-        return len(self._messages)
+        return len(self._log)
 
     def __contains__(self, message_id: object) -> bool:
-        return any(message.id == message_id for message in self._messages)
+        return isinstance(message_id, str) and self._log.find(message_id) is not None
 
     @property
     def revision(self) -> int:
-        """A number that grows with every change of the handle."""
-        return self._revision
+        """A number that is another one after every change of the handle."""
+        return self._log.revision
 
-    def append(self, record: bytes) -> int:
-        """Add the newest record and return its index."""
-        message = _parsed(record)
-        if message.id in self:
-            raise InvalidValueError(f"message {message.id!r} is already there; use replace", argument="record")
-        self._messages.append(message)
-        self._bytes.append(record)
-        self._revision += 1
-        return len(self._messages) - 1
+    @property
+    def stored_bytes(self) -> int:
+        """The bytes of all records together: what a compaction probe asks."""
+        return self._log.stored_bytes
 
-    def extend(self, records: Iterable[bytes]) -> None:
-        """Append records, oldest first; all or none."""
-        before = len(self._messages), self._revision
-        try:
-            for record in records:
-                self.append(record)
-        except BaseException:
-            del self._messages[before[0] :], self._bytes[before[0] :]
-            self._revision = before[1]
-            raise
+    @property
+    def held_bytes(self) -> int:
+        """The memory the handle holds, spare capacity included."""
+        return self._log.held_bytes
 
-    def replace(self, record: bytes) -> int:
-        """Put a newer version of a record in the place of the one with the same message id; return its index.
+    @property
+    def message_ids(self) -> tuple[str, ...]:
+        """The message ids, in order."""
+        return tuple(self.message_id(index) for index in range(len(self)))
+
+    def message_id(self, index: int, /) -> str:
+        """Return the message id of one record.
 
         Raises:
-            InvalidValueError: No record has this id.
+            IndexError: There is no such record.
         """
-        message = _parsed(record)
-        index = self._index(message.id)
-        self._messages[index] = message
-        self._bytes[index] = record
-        self._revision += 1
-        return index
+        message_id = self._log.message_id(index)
+        if message_id is None:
+            raise IndexError(index)
+        return message_id
 
-    def put(self, record: bytes) -> int:
-        """Replace the record with the same message id, or append if there is none; return its index."""
-        return self.replace(record) if _parsed(record).id in self else self.append(record)
+    def index(self, message_id: str, /) -> int | None:
+        """Return the index of the record with a message id, or None."""
+        return self._log.find(message_id)
 
-    def insert(self, index: int, record: bytes) -> None:
-        """Add a record before the one at `index`, such as a summary in the place of what it replaced."""
-        message = _parsed(record)
-        if message.id in self:
-            raise InvalidValueError(f"message {message.id!r} is already there; use replace", argument="record")
-        self._messages.insert(index, message)
-        self._bytes.insert(index, record)
-        self._revision += 1
+    def record(self, index: int, /) -> bytes:
+        """Return the stored bytes of one record.
 
-    def remove(self, message_ids: Iterable[str]) -> None:
+        Raises:
+            IndexError: There is no such record.
+        """
+        record = self._log.record(index)
+        if record is None:
+            raise IndexError(index)
+        return record
+
+    # --- changes ------------------------------------------------------------------------------------------------
+
+    def append(self, record: bytes, /) -> int:
+        """Add the newest record and return its index.
+
+        Raises:
+            RecordCorruptError, RecordTooNewError: See the class.
+            InvalidValueError: A record with this message id is already there.
+        """
+        try:
+            return self._log.append(record)
+        except NativeError as refusal:
+            raise_refusal(refusal)
+        except TypeError as error:
+            raise UsageError(str(error), argument="record") from None
+
+    def extend(self, records: Iterable[bytes], /) -> None:
+        """Add records, oldest first; all or none. Raises what `append` raises."""
+        try:
+            self._log.extend(list(records))
+        except NativeError as refusal:
+            raise_refusal(refusal)
+        except TypeError as error:
+            raise UsageError(str(error), argument="records") from None
+
+    def replace(self, record: bytes, /) -> int:
+        """Put a newer version in the place of the record with the same message id, and return its index.
+
+        Raises:
+            RecordCorruptError, RecordTooNewError: See the class.
+            InvalidValueError: No record has this message id.
+        """
+        try:
+            return self._log.replace(record)
+        except NativeError as refusal:
+            raise_refusal(refusal)
+        except TypeError as error:
+            raise UsageError(str(error), argument="record") from None
+
+    def put(self, record: bytes, /) -> int:
+        """Replace the record with the same message id, or add the newest one if there is none; return its index.
+
+        Raises:
+            RecordCorruptError, RecordTooNewError: See the class.
+        """
+        try:
+            return self._log.put(record)
+        except NativeError as refusal:
+            raise_refusal(refusal)
+        except TypeError as error:
+            raise UsageError(str(error), argument="record") from None
+
+    def insert(self, index: int, record: bytes, /) -> None:
+        """Put a record before the one at `index`, such as a summary where what it stands for was.
+
+        Raises:
+            RecordCorruptError, RecordTooNewError: See the class.
+            InvalidValueError: A record with this message id is already there, or there is no such index.
+        """
+        try:
+            self._log.insert(index, record)
+        except NativeError as refusal:
+            raise_refusal(refusal)
+        except (TypeError, OverflowError) as error:
+            raise UsageError(str(error), argument="record") from None
+
+    def remove(self, message_ids: Iterable[str], /) -> None:
         """Take records out by their message ids; all or none.
 
         Raises:
             InvalidValueError: No record has one of the ids.
         """
-        indices = {self._index(message_id) for message_id in message_ids}
-        self._messages = [message for i, message in enumerate(self._messages) if i not in indices]
-        self._bytes = [record for i, record in enumerate(self._bytes) if i not in indices]
-        self._revision += 1
+        try:
+            self._log.remove(list(message_ids))
+        except NativeError as refusal:
+            raise_refusal(refusal)
 
-    def record(self, index: int) -> bytes:
-        """Return the stored bytes of one record."""
-        return self._bytes[index]
+    # --- questions ----------------------------------------------------------------------------------------------
 
     def project(
         self,
         options: ProjectionOptions = DEFAULT_PROJECTION,
+        /,
         *,
         active_runs: AbstractSet[str] = frozenset(),
         effects: Mapping[str, CallEvidence] | None = None,
-        files: Mapping[tuple[str, int], FileItem | ModelImage] | None = None,
+        files: ResolvedFiles | None = None,
         selection: Selection | None = None,
     ) -> Projection:
         """Turn the records into what a model is told.
 
         Args:
-            options: How; the defaults are those of the bare functions.
-            active_runs: Ids of the runs of this conversation that have not ended. Their calls are never closed.
-            effects: Per call id, what is known of a call that never got a result. A call that is not named counts as
-                `interrupted` on an interrupted record, as `not-started` after a denial, else as `unknown`.
-            files: What `resolve_files` gave.
-            selection: Project only what a budget selection of this handle kept.
+            options: How; the defaults are those of the bare functions, `RUNTIME_EVIDENCE` is a runtime's.
+            active_runs: Ids of the conversation's runs that have not ended. A call of their turns is never closed; an
+                active run without an assistant record belongs to the inputs behind the last assistant record.
+            effects: By call id, what is known of calls that never got a result. One that is not named counts as
+                `not-started` after a denial, as `interrupted` on an interrupted record, else as `unknown`.
+            files: Data of users' files, from `resolve_files`.
+            selection: Project only what a selection of this handle kept.
 
         Raises:
             ProjectionRefusedError: An option is `error` and a record is such a case.
-            UsageError: `selection` was made before the handle last changed.
+            InvalidValueError: An effect is not one of the words.
+            UsageError: The handle changed since the selection.
         """
-        records = self._messages if selection is None else [self._messages[i] for i in selection.kept]
-        return _projected(records, options, active_runs, effects, files)
+        chosen = None if selection is None else selection.native
+        return project_log(self._log, options, active_runs, effects, files, chosen)
 
     def select(
         self,
         available_tokens: int,
+        /,
         *,
-        count: Callable[[Message], TokenCount],
-        keep_recent_turns: int = 1,
-        evidence_policy: EvidencePolicy = BARE_EVIDENCE,
-        active_runs: AbstractSet[str] = frozenset(),
+        counter: TokenCounter | str = BYTE_BOUND,
+        **options: Unpack[SelectHistoryOptions],
     ) -> Selection:
-        """Keep the newest turns that fit a token budget; no turn is ever split.
+        """Keep the newest turns that fit a token budget; see `select_history` for the rules.
+
+        Args:
+            available_tokens: What there is for the records, from 0 to 2**53 - 1.
+            counter: Counts records that were not counted yet under its name; or the name of counts that were given
+                with `give_counts`. By default a bound in bytes, never too low.
+            options: See `SelectHistoryOptions`.
 
         Raises:
-            InvalidValueError: A negative number.
+            UsageError: A number is no int.
+            InvalidValueError: A number is negative or too large.
         """
-        counts = [count(message) for message in self._messages]
-        selected = select(
-            self._messages,
-            counts,
-            available_tokens,
-            keep_recent_turns=keep_recent_turns,
-            policy=evidence_policy,
-            active_runs=active_runs,
-        )
-        decisions = [BudgetDecision(*decision) for decision in selected.decisions]  # type: ignore[arg-type]
-        return Selection(selected.outcome, selected.total, selected.kept, decisions)  # type: ignore[arg-type]
+        place = self._counted(counter)
+        return Selection(*select_log(self._log, available_tokens, place, options))
 
-    def _index(self, message_id: str) -> int:
-        for index, message in enumerate(self._messages):
-            if message.id == message_id:
-                return index
-        raise InvalidValueError(f"no record has the message id {message_id!r}", argument="message_id")
+    def give_counts(self, name: str, counts: Mapping[str, TokenCount], /) -> None:
+        """Say what records count, by message id, under a name; for estimators that need time or a network.
 
+        A record that is replaced loses its count. Unknown ids are ignored.
+        """
+        found = ((self._log.find(message_id), count) for message_id, count in counts.items())
+        given = [(place, count.value, count.provenance) for place, count in found if place is not None]
+        self._log.set_counts(self._log.counter(name), given)
 
-def _projected(
-    records: Sequence[Message],
-    options: ProjectionOptions,
-    active_runs: AbstractSet[str],
-    effects: Mapping[str, CallEvidence] | None,
-    files: Mapping[tuple[str, int], FileItem | ModelImage] | None,
-) -> Projection:
-    try:
-        return Projection(Projector(records, options, active_runs=active_runs, effects=effects, files=files))
-    except Refused as refused:
-        raise ProjectionRefusedError(
-            f"record {refused.message_id!r}: {_REFUSALS[refused.reason]}",
-            message_id=refused.message_id,
-            reason=refused.reason,
-        ) from None
+    def uncounted(self, name: str, /) -> tuple[str, ...]:
+        """Return the message ids of records without a count under this name, in order."""
+        return tuple(self.message_id(place) for place in self._log.uncounted(self._log.counter(name)))
 
+    def compactable(
+        self, keep_recent_turns: int, /, **options: Unpack[SelectCompactableHistoryOptions]
+    ) -> CompactableRange:
+        """Say which records may be replaced by a summary; see `select_compactable_history` for the rules.
 
-def _parsed(record: bytes) -> Message:
-    try:
-        return Message.model_validate_json(record)
-    except pydantic.ValidationError as error:
-        raise RecordCorruptError(str(error)) from None
+        Raises:
+            UsageError: `keep_recent_turns` is no int.
+            InvalidValueError: It is negative or too large.
+        """
+        return compactable_range(self._log, keep_recent_turns, options)
 
+    def file_parts(self) -> list[tuple[Message, int, FilePart]]:
+        """Return the files that users sent, with their messages and their places in them; for `resolve_files`."""
+        found = []
+        for place, part in self._log.files():
+            message = Message.model_validate_json(self.record(place))
+            file = message.parts[part]
+            if isinstance(file, FilePart):
+                found.append((message, part, file))
+        return found
 
-def project_history(
-    messages: Sequence[Message], options: ProjectionOptions = DEFAULT_PROJECTION
-) -> Sequence[AnyModelMessage]:
-    """Return only the messages of `project_history_detailed`."""
-    return project_history_detailed(messages, options).messages
-
-
-def project_history_detailed(
-    messages: Sequence[Message],
-    options: ProjectionOptions = DEFAULT_PROJECTION,
-    *,
-    active_runs: AbstractSet[str] = frozenset(),
-    effects: Mapping[str, CallEvidence] | None = None,
-    files: Mapping[tuple[str, int], FileItem | ModelImage] | None = None,
-) -> Projection:
-    """Project a list of records, for those who keep their own history; see `History.project`."""
-    return _projected(messages, options, active_runs, effects, files)
+    def _counted(self, counter: TokenCounter | str) -> int | None:
+        """Return where the counts are kept, all of them there; None for the byte bound, which needs none."""
+        if isinstance(counter, str):
+            return self._log.counter(counter)
+        if counter is BYTE_BOUND:
+            return None
+        place = self._log.counter(counter.name)
+        counts: list[tuple[int, int | None, str]] = []
+        for record in self._log.uncounted(place):
+            texts, frames = self._log.said(record)
+            counts.append((record, count_record(texts, frames, counter), counter.provenance))
+        if counts:
+            self._log.set_counts(place, counts)
+        return place

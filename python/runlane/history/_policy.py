@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
@@ -15,6 +16,8 @@ __all__ = [
     "EvidencePolicy",
     "ProjectionOptions",
     "is_assistant_evidence",
+    "packed_options",
+    "packed_policy",
 ]
 
 CallEvidence: TypeAlias = Literal["interrupted", "not-started", "unknown"]
@@ -101,7 +104,34 @@ class ProjectionOptions:
     incomplete_tool_turn: Literal["omit", "error"] = "omit"
 
     def __post_init__(self) -> None:
-        _require(self.unresolved_file, ("omit", "text", "error"), "unresolved_file")
-        _require(self.interrupted_assistant, ("assistant-marked", "system-note", "omit"), "interrupted_assistant")
-        _require(self.leading_assistant, ("omit", "allow", "error"), "leading_assistant")
+        _require(self.unresolved_file, _UNRESOLVED, "unresolved_file")
+        _require(self.interrupted_assistant, _INTERRUPTED, "interrupted_assistant")
+        _require(self.leading_assistant, _LEADING, "leading_assistant")
         _require(self.incomplete_tool_turn, ("omit", "error"), "incomplete_tool_turn")
+
+
+_UNRESOLVED: Final = ("omit", "text", "error")
+_INTERRUPTED: Final = ("assistant-marked", "system-note", "omit")
+_LEADING: Final = ("omit", "allow", "error")
+
+
+@functools.lru_cache(maxsize=64)
+def packed_policy(policy: EvidencePolicy, /) -> int:
+    """Return the policy as the native half takes it."""
+    return (
+        (policy.failed_assistant == "assistant-marked")
+        | (policy.dangling_calls == "close") << 1
+        | (policy.superseded == "drop") << 2
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def packed_options(options: ProjectionOptions, /) -> int:
+    """Return the options as the native half takes them."""
+    return (
+        packed_policy(options.evidence_policy)
+        | _UNRESOLVED.index(options.unresolved_file) << 3
+        | _INTERRUPTED.index(options.interrupted_assistant) << 5
+        | _LEADING.index(options.leading_assistant) << 7
+        | (options.incomplete_tool_turn == "error") << 9
+    )

@@ -6,6 +6,8 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
+pub mod budget;
 pub mod canon;
+pub mod history;
 pub mod openai_chat;
 pub mod sse;

@@ -2,6 +2,7 @@
 
 mod canon;
 mod error;
+mod history;
 mod openai_chat;
 mod sse;
 
@@ -18,6 +19,8 @@ mod _native {
     };
     #[pymodule_export]
     use crate::error::{NativeError, adopt_errors};
+    #[pymodule_export]
+    use crate::history::{HistoryLog, HistoryPlan, HistorySelection, adopt_vocabulary};
     #[pymodule_export]
     use crate::openai_chat::scan_chat_chunk;
     #[pymodule_export]

@@ -1,0 +1,252 @@
+"""What a model is told of a history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Final, Literal, NamedTuple, TypeAlias, cast, overload
+
+from typing_extensions import override
+
+from runlane._native import HistoryLog, HistoryPlan, HistorySelection, NativeError
+from runlane.history._bridge import log_of, raise_refusal
+from runlane.history._lazy import LazySequence
+from runlane.history._policy import CallEvidence, ProjectionOptions, packed_options
+from runlane.models import AnyModelMessage, FileItem, ModelImage
+from runlane.records import Message
+
+__all__ = [
+    "DEFAULT_PROJECTION",
+    "ProjectedMessages",
+    "Projection",
+    "ProjectionDecision",
+    "ProjectionReason",
+    "ProjectionResult",
+    "ResolvedFiles",
+    "project_history",
+    "project_history_detailed",
+    "project_log",
+]
+
+DEFAULT_PROJECTION: Final = ProjectionOptions()
+"""The options of the bare functions."""
+
+ResolvedFiles: TypeAlias = Mapping[tuple[str, int], FileItem | ModelImage]
+"""Data of users' files, by message id and the file part's place in the message; `resolve_files` makes it."""
+
+ProjectionReason: TypeAlias = Literal[
+    "projected",
+    "draft-or-failed",
+    "empty",
+    "leading-assistant",
+    "incomplete-tool-turn",
+    "interrupted",
+    "superseded",
+]
+
+_NO_EFFECTS: Final[dict[str, CallEvidence]] = {}
+_NO_PIECES: Final[dict[tuple[str, int], bytes]] = {}
+
+
+class ProjectionDecision(NamedTuple):
+    """What became of one record in a projection.
+
+    Attributes:
+        omitted_parts: Of a projected record: its part types that nothing in the messages stands for, each once, in
+            the order they first appear. Empty on an omitted record.
+    """
+
+    message_id: str
+    action: Literal["projected", "omitted"]
+    reason: ProjectionReason
+    omitted_parts: tuple[str, ...] = ()
+
+
+class ProjectedMessages(Sequence[AnyModelMessage]):
+    """User, assistant and tool messages in order, never a system message.
+
+    The objects are made together when the first one is read; `openai_chat_body` needs none of them. Equal to any
+    sequence of equal messages.
+    """
+
+    __slots__ = ("_made", "_plan")
+
+    def __init__(self, plan: HistoryPlan, /) -> None:
+        """Stand for the messages of a plan."""
+        self._plan = plan
+        self._made: tuple[AnyModelMessage, ...] | None = None
+
+    def _all(self) -> tuple[AnyModelMessage, ...]:
+        if self._made is None:
+            try:
+                self._made = cast("tuple[AnyModelMessage, ...]", self._plan.messages())
+            except NativeError as refusal:
+                raise_refusal(refusal)
+        return self._made
+
+    @override
+    def __len__(self) -> int:
+        return self._plan.message_count
+
+    @overload
+    def __getitem__(self, index: int, /) -> AnyModelMessage: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> tuple[AnyModelMessage, ...]: ...
+    @override
+    def __getitem__(self, index: int | slice, /) -> AnyModelMessage | tuple[AnyModelMessage, ...]:
+        return self._all()[index]
+
+    @override
+    def __iter__(self) -> Iterator[AnyModelMessage]:
+        return iter(self._all())
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, ProjectedMessages):
+            return self._all() == other._all()
+        if isinstance(other, Sequence) and not isinstance(other, str | bytes):
+            return self._all() == tuple(other)
+        return NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # equal to lists, which have no hash
+
+    @override
+    def __repr__(self) -> str:
+        return f"ProjectedMessages({list(self._all())!r})"
+
+    def openai_chat_body(
+        self,
+        head: bytes,
+        tail: bytes,
+        /,
+        *,
+        follows: bool = False,
+        send_reasoning: bool = True,
+        pieces: Mapping[tuple[str, int], bytes] = _NO_PIECES,
+    ) -> bytes:
+        """Write the messages in the form of chat completions, straight from the stored text.
+
+        What `runlane.models.openai_chat.encode_message` gives for each message, with commas between; output of tools
+        is copied as it is stored.
+
+        Args:
+            head: What stands before the messages, such as `{"model":"m","messages":[`.
+            tail: What stands behind them, such as `]}`.
+            follows: Whether a message already stands at the end of `head`.
+            send_reasoning: Whether reasoning of this protocol's providers is given back beside the calls it led to.
+            pieces: The encoded content piece of each resolved file, keyed like `ResolvedFiles`.
+
+        Raises:
+            UsageError: A resolved file has no piece, or a record was replaced or removed since.
+        """
+        try:
+            return self._plan.openai_chat(
+                head, tail, follows=follows, send_reasoning=send_reasoning, pieces=dict(pieces)
+            )
+        except NativeError as refusal:
+            raise_refusal(refusal)
+
+
+class Projection:
+    """What a model is told of a history: a view that costs nothing until it is read.
+
+    A view of a `History` reads the handle's records: read it before a record is replaced or removed (appending does
+    no harm); messages once made stay.
+
+    Attributes:
+        messages: User, assistant and tool messages in order; never a system message.
+    """
+
+    __slots__ = ("_plan", "messages")
+
+    messages: ProjectedMessages
+
+    def __init__(self, plan: HistoryPlan, /) -> None:
+        """Stand for a plan of the native half."""
+        self._plan = plan
+        self.messages = ProjectedMessages(plan)
+
+    @property
+    def system(self) -> tuple[str, ...]:
+        """Texts for the provider's instructions channel: system and summary records, notes on interrupted answers.
+
+        Raises:
+            UsageError: A record was replaced or removed since the projection.
+        """
+        try:
+            return self._plan.system()
+        except NativeError as refusal:
+            raise_refusal(refusal)
+
+    @property
+    def decisions(self) -> Sequence[ProjectionDecision]:
+        """One decision per record, in order; each is made when it is read.
+
+        Reading raises `UsageError` if a record was replaced or removed since the projection.
+        """
+        return LazySequence(len(self._plan), self._decision)
+
+    def _decision(self, place: int) -> ProjectionDecision:
+        try:
+            message_id, reason, omitted = self._plan.decision(place)
+        except NativeError as refusal:
+            raise_refusal(refusal)
+        action: Literal["projected", "omitted"] = "projected" if reason == "projected" else "omitted"
+        return ProjectionDecision(message_id, action, cast("ProjectionReason", reason), omitted)
+
+
+ProjectionResult: TypeAlias = Projection
+
+
+def project_log(
+    log: HistoryLog,
+    options: ProjectionOptions,
+    active_runs: AbstractSet[str],
+    effects: Mapping[str, CallEvidence] | None,
+    files: ResolvedFiles | None,
+    selection: HistorySelection | None,
+) -> Projection:
+    """Project the records of a native handle."""
+    try:
+        plan = log.project(
+            packed_options(options),
+            list(active_runs),
+            dict(effects) if effects else _NO_EFFECTS,
+            dict(files) if files else None,
+            selection,
+        )
+    except NativeError as refusal:
+        raise_refusal(refusal)
+    return Projection(plan)
+
+
+def project_history(
+    messages: Iterable[Message], options: ProjectionOptions = DEFAULT_PROJECTION, /
+) -> Sequence[AnyModelMessage]:
+    """Return what a model is told of a list of records, without system texts and decisions.
+
+    Raises:
+        ProjectionRefusedError: An option is `error` and a record is such a case.
+        InvalidValueError: A message holds what is not JSON.
+    """
+    return project_history_detailed(messages, options).messages
+
+
+def project_history_detailed(
+    messages: Iterable[Message],
+    options: ProjectionOptions = DEFAULT_PROJECTION,
+    /,
+    *,
+    active_runs: AbstractSet[str] = frozenset(),
+    effects: Mapping[str, CallEvidence] | None = None,
+    files: ResolvedFiles | None = None,
+) -> Projection:
+    """Project a list of records, for those who keep their own history; the arguments are those of `History.project`.
+
+    Records of several conversations may follow each other; each starts over.
+
+    Raises:
+        ProjectionRefusedError: An option is `error` and a record is such a case.
+        InvalidValueError: A message holds what is not JSON, or an effect is not one of the words.
+    """
+    return project_log(log_of(messages), options, active_runs, effects, files, None)

@@ -1,0 +1,334 @@
+//! The messages of a plan in the form of chat completions, copied from the stored text escapes and all.
+
+use super::chronology::At;
+use super::log::{Log, PartRef};
+use super::plan::{Item, ItemKind, Plan};
+use super::record::Word;
+use super::scan::Cursor;
+use super::text::{decoded, push_escaped, to_usize};
+use super::vocabulary::{FAILED_MARK, INTERRUPTED_MARK, PartKind, Side};
+
+/// The name on envelopes of this wire protocol.
+const PROTOCOL: &str = "openai-chat";
+
+/// How messages are written.
+#[derive(Debug)]
+pub struct OpenAiChat<'f, F> {
+    /// Whether reasoning of this protocol's providers is given back beside the calls it led to.
+    pub send_reasoning: bool,
+    /// The content piece, as JSON, for a user's file with resolved data.
+    pub piece: &'f F,
+}
+
+/// Appends the messages, each a JSON object, with commas between them; `started` says that one stands there already.
+///
+/// # Errors
+/// The place of a file whose content piece is not given.
+pub fn write_openai_chat<'f, F>(
+    log: &Log,
+    plan: &Plan,
+    form: &OpenAiChat<'_, F>,
+    started: bool,
+    body: &mut Vec<u8>,
+) -> Result<(), (u32, u32)>
+where
+    F: Fn(u32, u32) -> Option<&'f [u8]>,
+{
+    let mut writer = Writer {
+        log,
+        body,
+        needs_comma: started,
+    };
+    for (place, message) in plan.messages.iter().enumerate() {
+        let items = plan.items_of(place);
+        match message.side {
+            Side::User => writer.user(items, form.piece)?,
+            Side::Assistant if message.traffic => writer.calls(items, form.send_reasoning),
+            Side::Assistant => {
+                writer.open(b"{\"role\":\"assistant\",\"content\":\"");
+                writer.texts(items);
+                writer.body.extend_from_slice(b"\"}");
+            }
+            Side::Tool => writer.results(items),
+        }
+    }
+    Ok(())
+}
+
+struct Writer<'w> {
+    log: &'w Log,
+    body: &'w mut Vec<u8>,
+    needs_comma: bool,
+}
+
+impl<'w> Writer<'w> {
+    fn push(&mut self, bytes: &[u8]) {
+        self.body.extend_from_slice(bytes);
+    }
+
+    fn raw(&mut self, text: &str) {
+        self.push(text.as_bytes());
+    }
+
+    fn open(&mut self, start: &[u8]) {
+        if self.needs_comma {
+            self.body.push(b',');
+        }
+        self.needs_comma = true;
+        self.push(start);
+    }
+
+    fn part(&self, item: Item) -> Option<PartRef<'w>> {
+        let at = At {
+            record: item.record,
+            part: item.part,
+        };
+        at.find(self.log)
+    }
+
+    /// Writes what the text items say, one after the other.
+    fn texts(&mut self, items: &[Item]) {
+        for item in items {
+            self.text(*item);
+        }
+    }
+
+    fn text(&mut self, item: Item) {
+        match item.kind {
+            ItemKind::Part => {
+                if let Some(part) = self.part(item).filter(|part| part.kind() == PartKind::Text) {
+                    self.raw(part.said());
+                }
+            }
+            ItemKind::JoinedText => self.joined(item.record),
+            ItemKind::Attachment => {
+                if let Some(file) = self.part(item) {
+                    self.push(b"[attachment: ");
+                    self.raw(file.filename().unwrap_or_else(|| file.media_type()));
+                    self.push(b"]");
+                }
+            }
+            ItemKind::InterruptedMark => self.raw(INTERRUPTED_MARK),
+            ItemKind::FailedMark => self.raw(FAILED_MARK),
+            ItemKind::File | ItemKind::Closed(_) => {}
+        }
+    }
+
+    fn joined(&mut self, record: u32) {
+        let Some(record) = self.log.get(to_usize(record)) else {
+            return;
+        };
+        let texts = record.parts().filter(|part| part.kind() == PartKind::Text);
+        for (place, part) in texts.enumerate() {
+            if place > 0 {
+                self.push(b"\\n");
+            }
+            self.raw(part.said());
+        }
+    }
+
+    fn user<'f, F>(&mut self, items: &[Item], piece: &F) -> Result<(), (u32, u32)>
+    where
+        F: Fn(u32, u32) -> Option<&'f [u8]>,
+    {
+        if items.iter().all(|item| item.kind != ItemKind::File) {
+            self.open(b"{\"role\":\"user\",\"content\":\"");
+            self.texts(items);
+            self.push(b"\"}");
+            return Ok(());
+        }
+        self.open(b"{\"role\":\"user\",\"content\":");
+        let mut opener: &[u8] = b"[";
+        for item in items {
+            self.push(opener);
+            opener = b",";
+            if item.kind == ItemKind::File {
+                let encoded = piece(item.record, item.part).ok_or((item.record, item.part))?;
+                self.push(encoded);
+            } else {
+                self.push(b"{\"type\":\"text\",\"text\":\"");
+                self.text(*item);
+                self.push(b"\"}");
+            }
+        }
+        self.push(b"]}");
+        Ok(())
+    }
+
+    fn calls(&mut self, items: &[Item], send_reasoning: bool) {
+        self.open(b"{\"role\":\"assistant\",\"content\":\"");
+        let before = self.body.len();
+        self.texts(items);
+        if self.body.len() > before {
+            self.push(b"\"");
+        } else {
+            self.body.truncate(before.saturating_sub(1));
+            let has_call = items.iter().any(|item| {
+                self.part(*item)
+                    .is_some_and(|part| part.kind() == PartKind::ToolCall)
+            });
+            self.push(if has_call { b"null" } else { b"\"\"" });
+        }
+        if send_reasoning {
+            self.reasoning(items);
+        }
+        let mut opener: &[u8] = b",\"tool_calls\":[";
+        for item in items {
+            if let Some(call) = self
+                .part(*item)
+                .filter(|part| part.kind() == PartKind::ToolCall)
+            {
+                self.push(opener);
+                opener = b",";
+                self.call(call);
+            }
+        }
+        self.push(if opener == b"," { b"]}" } else { b"}" });
+    }
+
+    fn call(&mut self, call: PartRef<'_>) {
+        self.push(b"{\"id\":\"");
+        self.raw(call.call_id());
+        self.push(b"\",\"type\":\"function\",\"function\":{\"name\":\"");
+        self.raw(call.tool_name());
+        self.push(b"\",\"arguments\":\"");
+        let arguments = call.arguments();
+        let blank = decoded(arguments).trim().is_empty();
+        self.raw(if blank { "{}" } else { arguments });
+        self.push(b"\"}");
+        for (name, value) in own_data(call).map(members).unwrap_or_default() {
+            if !matches!(name, "id" | "type" | "function") {
+                self.push(b",\"");
+                self.raw(name);
+                self.push(b"\":");
+                self.raw(value);
+            }
+        }
+        self.push(b"}");
+    }
+
+    /// Gives a provider its own reasoning back, in the field it used.
+    fn reasoning(&mut self, items: &[Item]) {
+        let mut fields: Vec<(&str, Vec<&str>)> = Vec::new();
+        let mut details: Vec<&str> = Vec::new();
+        for item in items {
+            let Some(block) = self
+                .part(*item)
+                .filter(|part| part.kind() == PartKind::Reasoning)
+            else {
+                continue;
+            };
+            for (name, value) in own_data(block).map(members).unwrap_or_default() {
+                match name {
+                    "field" => {
+                        if let Some(field) = quoted(value).filter(|field| !is_taken(field)) {
+                            match fields.iter_mut().find(|(known, _)| *known == field) {
+                                Some((_, texts)) => texts.push(block.said()),
+                                None => fields.push((field, vec![block.said()])),
+                            }
+                        }
+                    }
+                    "reasoning_details" => {
+                        let inner = value
+                            .strip_prefix('[')
+                            .and_then(|inner| inner.strip_suffix(']'));
+                        details.extend(inner.map(str::trim).filter(|inner| !inner.is_empty()));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        for (field, texts) in fields {
+            self.push(b",\"");
+            self.raw(field);
+            self.push(b"\":\"");
+            for text in texts {
+                self.raw(text);
+            }
+            self.push(b"\"");
+        }
+        if !details.is_empty() {
+            self.push(b",\"reasoning_details\":[");
+            let joined = details.join(",");
+            self.raw(&joined);
+            self.push(b"]");
+        }
+    }
+
+    fn results(&mut self, items: &[Item]) {
+        for item in items {
+            let Some(part) = self.part(*item) else {
+                continue;
+            };
+            if part.kind() == PartKind::ApprovalResponse {
+                continue;
+            }
+            self.open(b"{\"role\":\"tool\",\"tool_call_id\":\"");
+            self.raw(part.call_id());
+            self.push(b"\",\"content\":\"");
+            if let ItemKind::Closed(evidence) = item.kind {
+                self.push(b"{\\\"message\\\":\\\"");
+                self.raw(evidence.message());
+                self.push(b"\\\"}");
+            } else {
+                self.output(part);
+            }
+            self.push(b"\"}");
+        }
+    }
+
+    fn output(&mut self, result: PartRef<'_>) {
+        match (result.output(), result.word()) {
+            (Some(json), _) => match quoted(json) {
+                Some(said) => self.raw(said),
+                None => push_escaped(self.body, json),
+            },
+            (None, Word::Error) => self.push(b"error"),
+            (None, Word::Interrupted) => self.push(b"interrupted"),
+            (None, Word::None | Word::Yes | Word::No | Word::Success) => {}
+        }
+    }
+}
+
+fn is_taken(field: &str) -> bool {
+    matches!(field, "role" | "content" | "tool_calls")
+}
+
+/// What stands between the quotes of a JSON string.
+fn quoted(json: &str) -> Option<&str> {
+    json.strip_prefix('"')?.strip_suffix('"')
+}
+
+/// The data of an envelope of this protocol.
+fn own_data(part: PartRef<'_>) -> Option<&str> {
+    let fields = members(part.provider()?);
+    let of = |wanted: &str| {
+        fields
+            .iter()
+            .find(|(name, _)| *name == wanted)
+            .map(|(_, value)| *value)
+    };
+    let own = quoted(of("provider")?)? == PROTOCOL;
+    of("data").filter(|_| own)
+}
+
+/// Names and values of a JSON object that is known to be well formed.
+fn members(object: &str) -> Vec<(&str, &str)> {
+    let mut found = Vec::new();
+    let mut cursor = Cursor::new(object);
+    if cursor.expect(b'{', "").is_err() || cursor.closes(b'}') {
+        return found;
+    }
+    loop {
+        let (Ok(name), Ok(()), Ok(value)) =
+            (cursor.string(), cursor.expect(b':', ""), cursor.value())
+        else {
+            return found;
+        };
+        let slice = |range| object.get(range).unwrap_or_default();
+        found.push((slice(name.range()), slice(value.range())));
+        if !cursor.more(b'}').unwrap_or(false) {
+            return found;
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! A projection as Python sees it: a view of a handle, read when it is asked.
+
+use std::sync::Arc;
+
+use pyo3::exceptions::PyIndexError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+use runlane_core::history::{Log, OpenAiChat, PartKind, Plan, Reason, decoded, write_openai_chat};
+
+use super::build::Builder;
+use super::{DETACH_BYTES, HistoryLog, refused};
+
+/// What a projection decided.
+#[pyclass(module = "runlane._native", frozen)]
+pub(crate) struct HistoryPlan {
+    pub(super) history: Py<HistoryLog>,
+    pub(super) plan: Arc<Plan>,
+    pub(super) rewrites: u64,
+    pub(super) chosen: Option<Vec<u32>>,
+    pub(super) files: Option<Py<PyDict>>,
+}
+
+impl HistoryPlan {
+    fn read<T>(&self, py: Python<'_>, read: impl FnOnce(&Log) -> PyResult<T>) -> PyResult<T> {
+        let history = self.history.bind(py).try_borrow()?;
+        let log = history.core.log();
+        if log.rewrites() != self.rewrites {
+            return Err(refused(
+                "usage",
+                "a record was replaced or removed since; project again",
+                "projection",
+            ));
+        }
+        read(log)
+    }
+
+    fn place(&self, position: usize) -> Option<usize> {
+        match &self.chosen {
+            None => Some(position),
+            Some(chosen) => usize::try_from(*chosen.get(position)?).ok(),
+        }
+    }
+}
+
+#[pymethods]
+impl HistoryPlan {
+    /// How many records were projected.
+    fn __len__(&self) -> usize {
+        self.plan.decisions.len()
+    }
+
+    /// How many messages there are.
+    #[getter]
+    fn message_count(&self) -> usize {
+        self.plan.messages.len()
+    }
+
+    /// The messages, as objects.
+    fn messages<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let files = self.files.as_ref().map(|files| files.bind(py));
+        self.read(py, |log| {
+            Builder::new(py, log, &self.plan, files)?.messages()
+        })
+    }
+
+    /// The texts for the instructions channel.
+    fn system<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        self.read(py, |log| Builder::new(py, log, &self.plan, None)?.system())
+    }
+
+    /// What became of one record: its message id, the reason, and the part types left out.
+    fn decision<'py>(
+        &self,
+        py: Python<'py>,
+        position: usize,
+    ) -> PyResult<(String, &'static str, Bound<'py, PyTuple>)> {
+        let decision = self.plan.decisions.get(position).copied();
+        self.read(py, |log| {
+            let record = self.place(position).and_then(|place| log.get(place));
+            let (Some(decision), Some(record)) = (decision, record) else {
+                return Err(PyIndexError::new_err("decision index out of range"));
+            };
+            let mut omitted: Vec<PartKind> = Vec::new();
+            if decision.reason == Reason::Projected && !decision.omitted.is_empty() {
+                for part in record.parts() {
+                    if decision.omitted.contains(part.kind()) && !omitted.contains(&part.kind()) {
+                        omitted.push(part.kind());
+                    }
+                }
+            }
+            let omitted = PyTuple::new(py, omitted.into_iter().map(PartKind::word))?;
+            Ok((
+                decoded(record.id()).into_owned(),
+                decision.reason.word(),
+                omitted,
+            ))
+        })
+    }
+
+    /// A chat-completions body: `head`, the messages with commas between them, `tail`.
+    #[pyo3(signature = (head, tail, *, follows, send_reasoning, pieces))]
+    fn openai_chat<'py>(
+        &self,
+        py: Python<'py>,
+        head: &[u8],
+        tail: &[u8],
+        follows: bool,
+        send_reasoning: bool,
+        pieces: &Bound<'py, PyDict>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        self.read(py, |log| {
+            let given = pieces_by_place(log, &self.plan, pieces)?;
+            let piece = |record: u32, part: u32| {
+                let found = given.iter().find(|(at, _)| *at == (record, part));
+                found.map(|(_, piece)| piece.as_slice())
+            };
+            let form = OpenAiChat {
+                send_reasoning,
+                piece: &piece,
+            };
+            let (head, tail) = (head.to_vec(), tail.to_vec());
+            let write = || {
+                let mut body = head;
+                body.reserve(log.text_bytes());
+                write_openai_chat(log, &self.plan, &form, follows, &mut body)?;
+                body.extend_from_slice(&tail);
+                Ok(body)
+            };
+            let written = if log.text_bytes() > DETACH_BYTES {
+                py.detach(write)
+            } else {
+                write()
+            };
+            let body = written.map_err(|_: (u32, u32)| {
+                refused(
+                    "usage",
+                    "a resolved file has no encoded content piece",
+                    "pieces",
+                )
+            })?;
+            Ok(PyBytes::new(py, &body))
+        })
+    }
+}
+
+type Piece = ((u32, u32), Vec<u8>);
+
+/// The encoded content pieces of resolved files, by where their parts stand.
+fn pieces_by_place(log: &Log, plan: &Plan, pieces: &Bound<'_, PyDict>) -> PyResult<Vec<Piece>> {
+    if pieces.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut given = Vec::new();
+    for item in &plan.items {
+        let Some(record) = usize::try_from(item.record)
+            .ok()
+            .and_then(|place| log.get(place))
+        else {
+            continue;
+        };
+        if item.kind == runlane_core::history::ItemKind::File
+            && let Some(piece) = pieces.get_item((decoded(record.id()), item.part))?
+        {
+            given.push(((item.record, item.part), piece.extract()?));
+        }
+    }
+    Ok(given)
+}
