@@ -153,7 +153,7 @@ def calls(draw: st.DrawFn) -> ToolCallPart:
 def results(draw: st.DrawFn) -> ToolResultPart:
     """A result, with or without output."""
     fields: dict[str, Any] = draw(st.fixed_dictionaries({}, optional={"output": JSON}))
-    outcome = draw(st.sampled_from(["success", "success", "error", "interrupted"]))
+    outcome: ToolOutcome = draw(st.sampled_from(["success", "success", "error", "interrupted"]))
     return ToolResultPart(call_id=draw(CALLS), tool_name=draw(TOOLS), outcome=outcome, **fields)
 
 

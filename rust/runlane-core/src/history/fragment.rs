@@ -78,7 +78,12 @@ impl<'w> Writer<'w> {
         self.push(start);
     }
 
+    /// The part that an item is made from; a mark and a joined text are made from none.
     fn part(&self, item: Item) -> Option<PartRef<'w>> {
+        match item.kind {
+            ItemKind::Part | ItemKind::File | ItemKind::Attachment | ItemKind::Closed(_) => {}
+            ItemKind::JoinedText | ItemKind::InterruptedMark | ItemKind::FailedMark => return None,
+        }
         let at = At {
             record: item.record,
             part: item.part,
