@@ -1,0 +1,215 @@
+"""Rows that somebody tampered with are refused loudly: never run, never repaired, never half read."""
+
+import pickle
+from pathlib import Path
+
+import apsw
+import pytest
+from typing_extensions import override
+
+from runlane.errors import FormatError, RecordCorruptError, RecordTooNewError, StoreError
+from runlane.store import ConversationReader, ReadEvents, decode_event
+from runlane.store.sqlite import SqliteStore
+from runlane.testing._store_kit import Lane
+
+pytestmark = pytest.mark.anyio
+
+
+class _Bomb:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, marker: Path) -> None:
+        self._marker = marker
+
+    @override
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (self._marker,)
+
+
+async def _read_everything(store: SqliteStore) -> None:
+    reader = ConversationReader(store)
+    lane = Lane(store)
+    await store.load_snapshot("c1")
+    await store.scan_recoverable()
+    await store.load_changes("c1", 0)
+    await store.read_events(ReadEvents(conversation_id="c1"))
+    await reader.messages("c1", include_compacted=True)
+    await reader.list()
+    await store.load_run("c1", "a")
+    await store.load_draft("c1", "b")
+    await lane.try_accept("x", key="a-key")
+
+
+async def _fill(path: Path) -> None:
+    async with SqliteStore(path, durability="relaxed") as store:
+        lane = Lane(store)
+        await lane.turn("a")
+        await store.seed_conversation(conversation_id="c1", seed_key="k", inputs=[lane.message("s")])
+        await lane.accept("b", "c")
+        await lane.start("b")
+        await lane.say("b", "so far")
+        await store.append_event(conversation_id="c1", kind="state/set", payload={"x": 1})
+        await _read_everything(store)
+
+
+def _change(path: Path, statement: str, *values: object) -> None:
+    connection = apsw.Connection(str(path))
+    connection.execute(statement, values)
+    assert connection.changes() > 0
+    connection.close()
+
+
+BLOBS = [
+    ("message", "body"),
+    ("run", "inputs"),
+    ("run", "usage"),
+    ("run", "last_operation"),
+    ("run", "request"),
+    ("event", "body"),
+    ("draft", "body"),
+]
+
+
+@pytest.mark.parametrize("kind", ["pickle", "msgpack", "text", "list", "empty"])
+@pytest.mark.parametrize(("table", "column"), BLOBS)
+async def test_foreign_bytes_are_refused(tmp_path: Path, table: str, column: str, kind: str) -> None:
+    """Pickle, MessagePack extensions, text or the wrong JSON in any blob column: a typed error, and nothing was run."""
+    path, marker = tmp_path / "store.db", tmp_path / "marker"
+    await _fill(path)
+    content = {
+        "pickle": pickle.dumps(_Bomb(marker)),
+        "msgpack": b"\xc7\x05\x01pickl",
+        "text": b"hello",
+        "list": b"[1]",
+        "empty": b"",
+    }[kind]
+    _change(path, f"UPDATE {table} SET {column} = ?", content)  # noqa: S608
+    async with SqliteStore(path) as store:
+        with pytest.raises(StoreError) as caught:
+            await _read_everything(store)
+    assert isinstance(caught.value, RecordCorruptError)
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "state = 'completed'",
+        "state = 'nonsense'",
+        "terminal_reason = 'success'",
+        "terminal_policy_name = 'p'",
+        "absorbed_into = 'x'",
+        "revision = -1",
+        "fencing_token = 0",
+        "created_at = 'yesterday'",
+        "inputs = CAST('[]' AS BLOB)",
+        "draft_patches = draft_patches + 1",
+        "draft_kinds = 'ttt'",
+    ],
+)
+async def test_a_contradicting_run_is_refused(tmp_path: Path, change: str) -> None:
+    """A run whose columns contradict each other is refused by reads and by mutations, and stays as it is."""
+    path = tmp_path / "store.db"
+    await _fill(path)
+    _change(path, f"UPDATE run SET {change} WHERE id = 'b'")  # noqa: S608
+    before = path.read_bytes()
+    async with SqliteStore(path) as store:
+        with pytest.raises(RecordCorruptError):
+            await store.load_draft("c1", "b")
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("change", ["role = 'user'", "status = 'failed'", "run_id = 'other'", "run_id = NULL"])
+async def test_a_message_that_contradicts_its_row_is_refused(tmp_path: Path, change: str) -> None:
+    """A message whose columns say something else than its body is refused."""
+    path = tmp_path / "store.db"
+    await _fill(path)
+    _change(path, f"UPDATE message SET {change} WHERE id = 'a-out'")  # noqa: S608
+    async with SqliteStore(path) as store:
+        with pytest.raises(RecordCorruptError):
+            await store.load_run("c1", "a")
+
+
+async def test_a_changed_body_is_noticed_by_its_hash(tmp_path: Path) -> None:
+    """An input or answer that was changed afterwards disagrees with its receipt and with the ledger."""
+    path = tmp_path / "store.db"
+    await _fill(path)
+    _change(
+        path, "UPDATE message SET body = CAST(replace(CAST(body AS TEXT), 'hello', 'hallo') AS BLOB) WHERE id = 'a-in'"
+    )
+    async with SqliteStore(path) as store:
+        with pytest.raises(RecordCorruptError):
+            await Lane(store).try_accept("x", key="a-key")
+        with pytest.raises(RecordCorruptError):
+            await store.read_events(ReadEvents(conversation_id="c1"))
+
+
+async def test_a_receipt_without_its_run_is_never_a_new_run(tmp_path: Path) -> None:
+    """A receipt whose run or input is missing is an error, not a fresh admission."""
+    for statement in ("DELETE FROM run WHERE id = 'a'", "DELETE FROM message WHERE id = 'a-in'"):
+        path = tmp_path / f"{len(statement)}.db"
+        await _fill(path)
+        _change(path, statement)
+        async with SqliteStore(path) as store:
+            with pytest.raises(RecordCorruptError):
+                await Lane(store).try_accept("x", key="a-key")
+
+
+async def test_a_record_of_a_later_release_fails_closed(tmp_path: Path) -> None:
+    """A message or run with a newer schema version stops its own conversation and no other."""
+    path = tmp_path / "store.db"
+    await _fill(path)
+    async with SqliteStore(path) as store:
+        await Lane(store, "c2").turn("a")
+    body = "replace(CAST(body AS TEXT), '\"schema_version\":1', '\"schema_version\":2')"
+    _change(path, f"UPDATE message SET body = CAST({body} AS BLOB) WHERE id = 'a-out' AND conversation = 1")  # noqa: S608
+    _change(path, "UPDATE run SET schema_version = 2 WHERE id = 'b'")
+    async with SqliteStore(path) as store:
+        with pytest.raises(RecordTooNewError):
+            await store.load_run("c1", "a")
+        with pytest.raises(RecordTooNewError):
+            await store.load_run("c1", "b")
+        assert await Lane(store, "c2").message_ids() == ["a-in", "a-out"]
+
+
+ENVELOPE: dict[str, object] = {
+    "schema_version": 1,
+    "event_id": "e",
+    "conversation_id": "c",
+    "seq": 1,
+    "kind": "state/set",
+    "occurred_at": "2026-01-01T00:00:00.000Z",
+    "payload": {},
+}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"extra": 1, "ignorable": True},
+        {"schema_version": 0},
+        {"schema_version": "1"},
+        {"seq": 0},
+        {"event_id": ""},
+        {"ignorable": False},
+        {"occurred_at": "2026-01-01T00:00:00"},
+        {"occurred_at": "soon"},
+        {"kind": "future/thing"},
+        {"schema_version": 2},
+        {"payload": [1]},
+    ],
+)
+async def test_an_entry_that_is_not_understood_stops_the_reader(change: dict[str, object]) -> None:
+    """A malformed envelope, and an unknown kind or version that is not marked ignorable, is refused."""
+    with pytest.raises(FormatError):
+        decode_event({**ENVELOPE, **change})
+
+
+async def test_an_unknown_entry_may_be_skipped_if_its_writer_said_so() -> None:
+    """An unknown kind or a later version marked ignorable is named without its payload; a known one is decoded."""
+    for change in ({"kind": "future/thing"}, {"schema_version": 2}, {"schema_version": 9, "payload": [1]}):
+        ignored = decode_event({**ENVELOPE, **change, "ignorable": True})
+        assert type(ignored).__name__ == "IgnoredEvent"
+        assert not hasattr(ignored, "payload")
+    known = decode_event({**ENVELOPE, "ignorable": True})
+    assert type(known).__name__ == "DecodedEvent"
