@@ -2,6 +2,7 @@
 
 import pytest
 
+from runlane.delivery import TerminalEvent
 from runlane.errors import RuntimeConflictError, StoreClosedError
 from runlane.records import Message
 from runlane.runtime import RecordIds, RuntimeConfig
@@ -120,6 +121,16 @@ async def test_a_duplicate_of_a_run_that_executes_here_follows_it() -> None:
             hold.release()
             assert (await again.result).text == "one."
     assert len(model.calls) == 1
+
+
+async def test_the_events_of_a_duplicate_of_the_newest_run_end_with_its_terminal_event() -> None:
+    """Also when nothing happened since, listening to a repeated key gives the run's events and ends."""
+    async with opened(ScriptedModel("Hello")) as scene:
+        first = await heard(scene.runtime.submit(CONVERSATION, "Hi", idempotency_key="k"))
+        again = await heard(scene.runtime.submit(CONVERSATION, "Hi", idempotency_key="k"))
+    assert isinstance(first[-1], TerminalEvent)
+    assert isinstance(again[-1], TerminalEvent)
+    assert again[-1].event_id == first[-1].event_id
 
 
 async def test_the_events_of_a_duplicate_are_the_first_runs_events() -> None:

@@ -13,7 +13,7 @@ from collections import deque
 
 import anyio
 
-from runlane.delivery._events import RuntimeEvent
+from runlane.delivery._events import DurableEvent, RuntimeEvent
 
 __all__ = ["EventHub", "Mailbox"]
 
@@ -63,6 +63,10 @@ class Mailbox:
     def take(self) -> RuntimeEvent | None:
         """Return the next event, or None if there is none at this moment."""
         return self._events.popleft() if self._events else None
+
+    def first_version(self) -> int | None:
+        """Return the version of the first durable event that waits here, or None."""
+        return next((event.snapshot_version for event in self._events if isinstance(event, DurableEvent)), None)
 
     async def wait(self) -> bool:
         """Wait until there is something to read or to learn; False once there never will be."""

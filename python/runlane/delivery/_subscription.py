@@ -63,6 +63,7 @@ class Subscription:
         self._newest_ids: set[str] = set()
         self._replay_seq: int | None = None if after is None else after + 1
         self._checks_cursor = after is not None
+        self._rewound = False
         self._over = False
 
     async def __aenter__(self) -> Self:
@@ -98,6 +99,7 @@ class Subscription:
         self._newest_ids.clear()
         self._ready.clear()
         self._replay_seq = after + 1
+        self._rewound = True
 
     def __aiter__(self) -> Self:
         """Return itself; a subscription is read once, by one task."""
@@ -170,8 +172,11 @@ class Subscription:
         page = await self._store.read_events(
             ReadEvents(conversation_id=self._conversation_id, from_seq=from_seq, limit=_PAGE)
         )
-        self._replay_seq = page.next_seq
-        for entry in page.items:
+        # What has been told live meanwhile comes from the mailbox, in its place among the transient events.
+        live = None if self._rewound else self._mailbox.first_version()
+        missed = [entry for entry in page.items if live is None or entry.version < live]
+        self._replay_seq = page.next_seq if len(missed) == len(page.items) else None
+        for entry in missed:
             self._ready.extend(self._fold(entry))
 
     def _fold(self, entry: EventEnvelope) -> list[DurableEvent]:

@@ -231,9 +231,9 @@ class _Step:
         return self
 
     async def __anext__(self) -> ModelPart:
-        await self._writer.checkpoint_if_due()
         if self.finished or self.parts is None:
             raise StopAsyncIteration
+        await self._writer.checkpoint_if_due()
         if self._watched is not None:
             self._watched.heard = self._clock.monotonic()
         try:
