@@ -199,6 +199,10 @@ def test_strict_reading_forgives_a_cut_character_at_the_end() -> None:
     decoder.feed(b"data: \xff")
     with pytest.raises(SseEncodingError):
         decoder.close()
+    decoder = SseDecoder(strict_utf8=True)
+    decoder.feed(b"data: 1\n\n: a comment is text too \xff")
+    with pytest.raises(SseEncodingError):
+        decoder.close()
 
 
 @pytest.mark.parametrize("size", [1, 4, 100])

@@ -12,6 +12,7 @@ LIMITS = st.one_of(st.just(1_048_576), st.integers(0, 20))
 
 @given(BODIES, st.lists(st.integers(0, 200)), LIMITS, LIMITS, st.integers(0, 1))
 @example(b"\xef\xbb\n\n", [1], 1, 9, 0)
+@example(b"data: 1\n\n: \xff", [], 99, 99, 1)
 @example(b"data: a\r\n\r\ndata: b", [8, 9, 10], 7, 7, 1)
 def test_any_cutting_means_what_the_oracle_says(
     body: bytes,

@@ -134,7 +134,6 @@ class SseReader(AsyncIterator[SseEvent]):
     """
 
     __slots__ = (
-        "_batch",
         "_body",
         "_body_done",
         "_busy",
@@ -143,8 +142,8 @@ class SseReader(AsyncIterator[SseEvent]):
         "_ended",
         "_events",
         "_guarded",
-        "_id_before",
         "_iterator",
+        "_last",
         "_options",
         "_token",
         "incomplete",
@@ -157,12 +156,10 @@ class SseReader(AsyncIterator[SseEvent]):
         self._token = options.signal
         self._guarded = options.signal is not None or options.idle_timeout is not None
         self._decoder = options.new_decoder()
-        # The events of the last bytes in order, and those of them still at hand, last one first.
-        self._batch: list[SseEvent] = []
+        # The events at hand, last one first; whether closing threw some away; the last one handed out.
         self._events: list[SseEvent] = []
-        # How many of them were thrown away by closing, and the id in force before them.
-        self._discarded = 0
-        self._id_before = ""
+        self._discarded = False
+        self._last: SseEvent | None = None
         self._iterator: AsyncIterator[bytes] | None = None
         self._busy = False
         self._body_done = False
@@ -171,10 +168,9 @@ class SseReader(AsyncIterator[SseEvent]):
     @property
     def last_event_id(self) -> str:
         """The id to resume after: that in force as of the events handed out."""
-        handed_out = len(self._batch) - len(self._events) - self._discarded
-        if handed_out == len(self._batch):
+        if not self._events and not self._discarded:
             return self._decoder.last_event_id
-        return self._batch[handed_out - 1].last_event_id if handed_out else self._id_before
+        return "" if self._last is None else self._last.last_event_id
 
     @property
     def retry_ms(self) -> int | None:
@@ -199,7 +195,8 @@ class SseReader(AsyncIterator[SseEvent]):
             Exception: The token's error, or what the body raised.
         """
         if self._events and (self._token is None or not self._token.cancelled):
-            return self._events.pop()
+            self._last = event = self._events.pop()
+            return event
         if self._busy:
             raise StreamBusyError(argument="SseReader")
         if self._ended:
@@ -232,7 +229,8 @@ class SseReader(AsyncIterator[SseEvent]):
                 chunk = await self._read()
             self._take(chunk)
             if self._events:
-                return self._events.pop()
+                self._last = self._events.pop()
+                return self._last
 
     async def _stop(self, token: CancelToken) -> None:
         """Raise the token's reason once the body is closed, outside every `except` block."""
@@ -242,14 +240,12 @@ class SseReader(AsyncIterator[SseEvent]):
 
     def _take(self, chunk: bytes | None) -> None:
         """Read the events in a chunk; at the end of the body settle what is left."""
-        self._id_before = self._decoder.last_event_id
         if chunk is not None:
-            self._batch = self._decoder.feed(chunk)
-            self._events = self._batch[::-1]
+            self._events = self._decoder.feed(chunk)
+            self._events.reverse()
             return
         self._body_done = True
-        self._batch = self._decoder.close()
-        self._events = self._batch[::-1]
+        self._events = self._decoder.close()
         self.incomplete = self._decoder.incomplete
         report = self._options.on_incomplete
         if report is not None and self.incomplete is not None:
@@ -302,7 +298,7 @@ class SseReader(AsyncIterator[SseEvent]):
         """
         if self._busy:
             raise StreamBusyError(argument="SseReader")
-        self._discarded += len(self._events)
+        self._discarded = self._discarded or bool(self._events)
         self._events = []
         await self._end()
 

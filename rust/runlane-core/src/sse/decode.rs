@@ -472,10 +472,6 @@ impl Decoder {
     /// What is left without a blank line, if anything but comments is.
     fn unfinished(&mut self) -> Option<Incomplete> {
         let line = std::mem::take(&mut self.line);
-        self.count(&line);
-        if self.block.bytes == 0 {
-            return None;
-        }
         // A sequence that the end cut short is part of what is incomplete, not a bad byte.
         if self.strict
             && let Err(error) = std::str::from_utf8(&line)
@@ -484,6 +480,10 @@ impl Decoder {
             self.latch(Fault::NotUtf8(
                 self.line_offset.saturating_add(error.valid_up_to() as u64),
             ));
+            return None;
+        }
+        self.count(&line);
+        if self.block.bytes == 0 {
             return None;
         }
         self.tail.push(&line);

@@ -51,9 +51,54 @@ impl Frame<'_> {
         if empty { Err(Refusal::Empty) } else { Ok(()) }
     }
 
+    /// How many bytes the frame is, blank line included.
+    #[inline]
+    pub fn encoded_len(&self) -> usize {
+        if let Some(data) = self.plain() {
+            return data.len().saturating_add(8);
+        }
+        let mut len = 0_usize;
+        self.pieces(|piece| len = len.saturating_add(piece.len()));
+        len
+    }
+
+    /// Writes the frame into a buffer of [`Frame::encoded_len`] bytes; what does not fit is left out.
+    #[inline]
+    pub fn write(&self, buffer: &mut [u8]) {
+        if let Some(data) = self.plain()
+            && let Some((head, rest)) = buffer.split_at_mut_checked(6)
+            && let Some((body, end)) = rest.split_at_mut_checked(data.len())
+            && end.len() == 2
+        {
+            head.copy_from_slice(b"data: ");
+            body.copy_from_slice(data);
+            end.copy_from_slice(b"\n\n");
+            return;
+        }
+        let mut rest = buffer;
+        self.pieces(|piece| {
+            if let Some((slot, after)) = std::mem::take(&mut rest).split_at_mut_checked(piece.len())
+            {
+                slot.copy_from_slice(piece);
+                rest = after;
+            }
+        });
+    }
+
+    /// The data of the plainest frame: one line of data and nothing else.
+    #[inline]
+    fn plain(&self) -> Option<&[u8]> {
+        let bare = self.comment.is_none()
+            && self.name.is_none()
+            && self.id.is_none()
+            && self.retry_ms.is_none();
+        self.data
+            .filter(|data| bare && memchr2(b'\n', b'\r', data).is_none())
+    }
+
     /// Hands every piece of the frame to `write`, in order.
     #[inline]
-    pub fn pieces(&self, mut write: impl FnMut(&[u8])) {
+    fn pieces(&self, mut write: impl FnMut(&[u8])) {
         if let Some(comment) = self.comment {
             each_line(comment, b": ", &mut write);
         }
@@ -70,14 +115,6 @@ impl Frame<'_> {
             each_line(data, b"data: ", &mut write);
         }
         write(b"\n");
-    }
-
-    /// How many bytes [`Frame::pieces`] writes.
-    #[inline]
-    pub fn encoded_len(&self) -> usize {
-        let mut len = 0_usize;
-        self.pieces(|piece| len = len.saturating_add(piece.len()));
-        len
     }
 }
 
@@ -142,9 +179,8 @@ mod tests {
 
     fn encode(frame: Frame<'_>) -> String {
         frame.check().unwrap();
-        let mut out = Vec::new();
-        frame.pieces(|piece| out.extend_from_slice(piece));
-        assert_eq!(out.len(), frame.encoded_len());
+        let mut out = vec![0; frame.encoded_len()];
+        frame.write(&mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -161,6 +197,26 @@ mod tests {
             encode(frame),
             ": c\n: d\nevent: delta\nid: 7\nretry: 1500\ndata: a\ndata: b\ndata: c\ndata: \n\n"
         );
+    }
+
+    #[test]
+    fn the_plainest_frame_is_one_line() {
+        for data in [&b""[..], b"x", b" x"] {
+            let frame = Frame {
+                data: Some(data),
+                ..Frame::default()
+            };
+            assert_eq!(frame.plain(), Some(data));
+            assert_eq!(
+                encode(frame).as_bytes(),
+                [b"data: ", data, b"\n\n"].concat()
+            );
+        }
+        let two = Frame {
+            data: Some(b"x\r"),
+            ..Frame::default()
+        };
+        assert_eq!(encode(two), "data: x\ndata: \n\n");
     }
 
     #[test]

@@ -37,30 +37,20 @@ pub(crate) fn encode_sse<'py>(
         ),
     })?;
     PyBytes::new_with(py, frame.encoded_len(), |buffer| {
-        let mut rest = buffer;
-        frame.pieces(|piece| {
-            if let Some((slot, after)) = std::mem::take(&mut rest).split_at_mut_checked(piece.len())
-            {
-                slot.copy_from_slice(piece);
-                rest = after;
-            }
-        });
+        frame.write(buffer);
         Ok(())
     })
 }
 
 /// Data may be text, or bytes that are UTF-8 text already.
 fn data_bytes<'a>(value: &'a Bound<'_, PyAny>) -> PyResult<&'a [u8]> {
+    if value.is_instance_of::<PyString>() {
+        return utf8(value, "data");
+    }
     let Ok(bytes) = value.cast::<PyBytes>() else {
-        if value.is_instance_of::<PyString>() {
-            return utf8(value, "data");
-        }
         let kind = value.get_type();
-        return Err(misuse(
-            value.py(),
-            "data",
-            &format!("must be a str or bytes, not {}", kind.name()?),
-        ));
+        let message = format!("must be a str or bytes, not {}", kind.name()?);
+        return Err(misuse(value.py(), "data", &message));
     };
     if std::str::from_utf8(bytes.as_bytes()).is_err() {
         return Err(invalid(value.py(), "data", "must be UTF-8"));

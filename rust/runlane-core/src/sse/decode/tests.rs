@@ -143,6 +143,11 @@ fn strict_reading_gives_the_offset_in_the_stream() {
         );
     }
     assert_eq!(read(body, 4, WIDE, false).0.len(), 2);
+    let comment = b"data: 1\n\n: \xFF";
+    assert_eq!(
+        read(comment, 4, WIDE, true).1.fault(),
+        Some(Fault::NotUtf8(11))
+    );
 }
 
 #[test]
