@@ -23,6 +23,7 @@ import anyio
 from runlane.contracts import CancelToken
 from runlane.errors import (
     ConversationPurgedError,
+    LeaseLostError,
     RuntimeClosedError,
     RuntimeConflictError,
     RunUnsettledError,
@@ -103,8 +104,14 @@ class _Acquisition:
     async def run(self) -> Acquired | RunResult:
         while True:
             prompt = await self._prepare()
+            await self._core.incarnation.ensure()
             commands = self._commands(prompt)
-            outcomes = await self._lane.commit(commands)
+            try:
+                outcomes = await self._lane.commit(commands)
+            except LeaseLostError:
+                # Found out by the store first: go on as a new owner.
+                await self._core.incarnation.ensure(lost=True)
+                continue
             last = outcomes[-1]
             if isinstance(last, Applied) and isinstance(outcomes[0], Applied):
                 return await self._acquired(outcomes[0], last, commands[-1], prompt)
@@ -254,7 +261,7 @@ class _Acquisition:
         if ahead.conversation_id in self._core.recovering:
             return
         if ahead.is_acquired:
-            if ahead.owner_id == self._core.owner_id or await self._is_alive(ahead) is not True:
+            if self._core.incarnation.is_own(ahead.owner_id) or await self._is_alive(ahead) is not True:
                 raise RunUnsettledError(run=self._work.run, owner_id=self._core.owner_id)
             return
         now = self._core.clock.monotonic()
@@ -291,7 +298,7 @@ class _Acquisition:
                 if view is None:
                     raise unsettled from error
                 return result_from_view(view)
-            if view.run.owner_id not in {None, self._core.owner_id}:
+            if view.run.owner_id is not None and not self._core.incarnation.is_own(view.run.owner_id):
                 raise RuntimeConflictError(f"run {run.id!r} is held by another executor", operation="acquire")
             evidence: JsonObject = {"cause": "acquisition-failed", "code": error.code}
             outcomes = await self._lane.commit([abandon_command(self._core, view.run, evidence)])

@@ -18,11 +18,11 @@ from runlane.runtime._announcing import Publishing
 from runlane.runtime._config import RuntimeConfig
 from runlane.runtime._coordinator import LaneCoordinator, LaneItem
 from runlane.runtime._idle_watch import IdleWatch
+from runlane.runtime._incarnation import Incarnation
 from runlane.runtime._promise import Promise
 from runlane.runtime._store_calls import StoreCalls
 from runlane.runtime._tickets import RunResult
 from runlane.runtime._turn import TurnDriver
-from runlane.store import Lease
 
 __all__ = ["ModelRequest", "ModelSource", "Progress", "RuntimeCore", "Work"]
 
@@ -89,12 +89,12 @@ class RuntimeCore:
     """The tools and facts every part of a runtime works with.
 
     Attributes:
-        owner_id: Names this incarnation in the store; also the epoch of its transient events.
+        incarnation: Who this runtime is in the store.
         here: Runs that wait or execute in this runtime, by (conversation id, run id).
         recovering: Conversations whose leftover runs are being dealt with at this moment.
     """
 
-    owner_id: str
+    incarnation: Incarnation
     calls: StoreCalls
     clock: Clock
     ids: IdSource
@@ -105,9 +105,13 @@ class RuntimeCore:
     driver: TurnDriver
     model: ModelSource
     instructions: str | None
-    lease: Lease | None = None
     here: dict[tuple[str, str], Work] = field(default_factory=dict)
     recovering: dict[str, Progress] = field(default_factory=dict)
+
+    @property
+    def owner_id(self) -> str:
+        """Signs the runs it executes; also the epoch of their transient events."""
+        return self.incarnation.owner_id
 
     async def resolve_model(self, request: ModelRequest[object], /) -> ResolvedModel:
         """Return the model that answers a run.

@@ -91,7 +91,7 @@ class LiveTurn:
         self._prompt = prompt
         self._signal = signal
         self._committed_operation = operation
-        self._voice = RunVoice(core.publishing, writer.run, core.owner_id, core.clock)
+        self._voice = RunVoice(core.publishing, writer.run, writer.ownership.owner, core.clock)
         self._steps = 0
         self._step_start = 0
         self.writer = writer

@@ -244,7 +244,7 @@ class Recovery:
         run = item.run
         if not run.is_acquired:
             return "resume"
-        is_gone = item.owner_alive is False or run.owner_id == self._core.owner_id
+        is_gone = item.owner_alive is False or self._core.incarnation.is_own(run.owner_id)
         if not is_gone:
             return "skip"
         if (run.fencing_token or 0) > self._core.config.recovery.max_takeovers:
@@ -314,6 +314,7 @@ class Recovery:
     async def _settle(self, run: Run) -> None:
         """End a run that was asked to stop as interrupted, in one transaction: take it over, hold it, end it."""
         core, ids, at = self._core, self._core.ids, self._core.clock.now()
+        owner_id = await core.incarnation.ensure()
         draft = await core.calls.read(lambda store: store.load_draft(run.conversation_id, run.id))
         commands = (
             RecoverRun(
@@ -330,14 +331,14 @@ class Recovery:
                 at=at,
                 run_id=run.id,
                 expected_revision=run.revision + 1,
-                owner_id=core.owner_id,
+                owner_id=owner_id,
             ),
             CommitRunTerminal(
                 command_id=ids.new("command"),
                 at=at,
                 run_id=run.id,
                 expected_revision=run.revision + 2,
-                ownership=Ownership(owner=core.owner_id, fencing_token=(run.fencing_token or 0) + 1),
+                ownership=Ownership(owner=owner_id, fencing_token=(run.fencing_token or 0) + 1),
                 assistant=Message(
                     id=run.assistant_message_id,
                     conversation_id=run.conversation_id,

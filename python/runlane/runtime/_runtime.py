@@ -23,6 +23,7 @@ from runlane.runtime._coordinator import CloseResult, CoordinatedRun, LaneCoordi
 from runlane.runtime._core import ModelSource, RuntimeCore
 from runlane.runtime._host import TaskHost
 from runlane.runtime._idle_watch import IdleWatch
+from runlane.runtime._incarnation import Incarnation
 from runlane.runtime._inputs import InputLike, read_id, read_input, read_object
 from runlane.runtime._lane_table import LaneTable
 from runlane.runtime._managed_loop import ManagedLoopDriver
@@ -93,7 +94,7 @@ class AgentRuntime:
         publishing = Publishing(self._hub, delivery.publisher, delivery.on_publish_error)
         calls = StoreCalls(store, self._clock)
         self._core = RuntimeCore(
-            owner_id=self._ids.new("owner"),
+            incarnation=Incarnation(store, self._ids),
             calls=calls,
             clock=self._clock,
             ids=self._ids,
@@ -115,7 +116,10 @@ class AgentRuntime:
 
     @property
     def owner_id(self) -> str:
-        """How this runtime signs the runs it executes; also the `runtime_epoch` of its transient events."""
+        """How this runtime signs the runs it executes; also the `runtime_epoch` of its transient events.
+
+        It changes if the lease of the owner is lost, because the machine slept for instance.
+        """
         return self._core.owner_id
 
     async def __aenter__(self) -> Self:
@@ -128,11 +132,13 @@ class AgentRuntime:
             raise UsageError("a runtime is entered once; make a new one", argument="AgentRuntime")
         self._entered = True
         async with AsyncExitStack() as stack:
-            self._core.lease = await stack.enter_async_context(self._store.hold_lease(self.owner_id))
             await stack.enter_async_context(self._host)
             tasks = self._host.tasks
             if tasks is None:
                 raise RuntimeClosedError
+            stack.callback(self._host.cancel)
+            stack.callback(self._core.incarnation.end)
+            await self._core.incarnation.begin(tasks)
             await stack.enter_async_context(self._core.lanes)
             self._core.idle_watch.start(tasks)
             self._lanes.start(tasks)
@@ -157,7 +163,6 @@ class AgentRuntime:
             result = await self.close(grace=budgets.grace, force=budgets.force)
         if result.remaining:
             self._core.lanes.abandon()
-        self._host.cancel()
         await self._stack.aclose()
         await self._close_provider()
 

@@ -59,7 +59,7 @@ async def settle(core: RuntimeCore, lane: ConversationLane, writer: TurnWriter, 
     except (ConversationPurgedError, RuntimeConflictError):
         raise
     except StoreError as error:
-        raise RunUnsettledError(run=writer.run, owner_id=core.owner_id) from error
+        raise RunUnsettledError(run=writer.run, owner_id=writer.ownership.owner) from error
 
 
 async def _settle(core: RuntimeCore, lane: ConversationLane, writer: TurnWriter, ending: Ending) -> RunResult:
