@@ -1,8 +1,12 @@
 """The command line around the commands: help, usage errors, missing extras."""
 
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from tests.cli.cli_program import environment, run
 
@@ -51,3 +55,24 @@ def test_a_usage_error_has_the_form_that_was_asked_for(tmp_path: Path) -> None:
     assert (done.code, done.err) == (2, "")
     assert done.envelope["ok"] is False
     assert done.envelope["error"]["code"] == "usage"
+
+
+@pytest.mark.parametrize("command", ["chat", "demo"])
+def test_the_example_in_a_commands_help_can_be_typed(command: str, tmp_path: Path) -> None:
+    """Every command's help ends its text with an example, whose flags all exist."""
+    env = environment(tmp_path, COLUMNS="200")
+    helped = run([command, "--help"], env=env)
+    example = re.search(rf"Example: runlane ({command} .*)", helped.out)
+    assert example is not None, helped
+    assert run([*shlex.split(example[1]), "--help"], env=env).code == 0
+
+
+def test_common_flags_may_stand_before_the_command_and_win_over_the_environment(tmp_path: Path) -> None:
+    """A store named before the command's name is used, not the one of the environment."""
+    env = environment(tmp_path, RUNLANE_STORE="mysql://there")
+    arguments = ["--store", "mysql://here", "--json", "chat", "--model", "m", "--base-url", "http://127.0.0.1:9"]
+    before, after = run(arguments, env=env), run([*arguments[2:], "--store", "mysql://here"], env=env)
+    for done in (before, after):
+        assert (done.code, done.envelope["error"]["code"]) == (2, "value.invalid")
+        assert done.envelope["error"]["message"].startswith("--store: ")
+    assert run(arguments[2:], env=env).envelope["error"]["message"].startswith("RUNLANE_STORE: ")

@@ -10,12 +10,17 @@ from runlane.errors import InvalidValueError
 __all__ = ["chat_store", "store_path"]
 
 _SQLITE = "sqlite:///"
+_VARIABLE = "RUNLANE_STORE"
 
 
-def store_path(url: str, /) -> Path:
+def store_path(url: str, /, *, source: str = "--store") -> Path:
     """Return the file that a store URL or a plain path names.
 
     As with other Python tools, three slashes begin a relative path and four an absolute one.
+
+    Args:
+        url: The URL or path.
+        source: Where it was given, for the error.
 
     Raises:
         InvalidValueError: It names no file, or a kind of store that the command line does not open.
@@ -31,16 +36,17 @@ def store_path(url: str, /) -> Path:
         path = url.removeprefix(_SQLITE)
     else:
         kind = f"{scheme}:// names no store that this version opens" if scheme != "sqlite" else "the path is missing"
-        raise InvalidValueError(f"{kind}; give sqlite:///PATH or a plain path", argument="--store")
+        raise InvalidValueError(f"{kind}; give sqlite:///PATH or a plain path", argument=source)
     if not path.strip() or path == ":memory:":
-        raise InvalidValueError("names no file; give sqlite:///PATH or a plain path", argument="--store")
+        raise InvalidValueError("names no file; give sqlite:///PATH or a plain path", argument=source)
     return Path(path).expanduser()
 
 
 def chat_store(given: str | None, environ: Mapping[str, str], /) -> Path:
     """Return the store of conversations: the flag, else `RUNLANE_STORE`, else the user's data directory."""
-    url = given or environ.get("RUNLANE_STORE")
-    if url:
-        return store_path(url)
+    if given is not None:
+        return store_path(given)
+    if url := environ.get(_VARIABLE):
+        return store_path(url, source=_VARIABLE)
     data = environ.get("XDG_DATA_HOME") or "~/.local/share"
     return Path(data).expanduser() / "runlane" / "chat.db"
