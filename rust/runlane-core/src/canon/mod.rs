@@ -19,7 +19,7 @@ pub use emit::emit;
 pub use parse::parse;
 pub use problem::{Pointer, Problem, Refusal};
 pub use tape::{Span, Tape, Token};
-pub use write::{Count, Drain, Form, Hash, Hex, Keep, Limits, Stop, Writer};
+pub use write::{Count, Drain, Form, Hash, Hex, Keep, Limits, Stop, Writer, render_key};
 
 /// The canonical text of a JSON document.
 ///

@@ -12,17 +12,12 @@ const fn is_special(byte: u8) -> bool {
     byte < 0x20 || byte == b'"' || byte == b'\\'
 }
 
-/// Whether one of eight bytes is special; exact, because no borrow crosses a byte whose high bit is kept out.
-const fn any_special(word: u64) -> bool {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const HIGH: u64 = ONES << 7;
-    const QUOTE: u64 = ONES.wrapping_mul(b'"' as u64);
-    const BACKSLASH: u64 = ONES.wrapping_mul(b'\\' as u64);
-    // A byte below n sets its high bit when n is subtracted; `& !word` drops bytes that were high already.
-    let control = word.wrapping_sub(ONES.wrapping_mul(0x20)) & !word;
-    let quote = (word ^ QUOTE).wrapping_sub(ONES) & !(word ^ QUOTE);
-    let backslash = (word ^ BACKSLASH).wrapping_sub(ONES) & !(word ^ BACKSLASH);
-    (control | quote | backslash) & HIGH != 0
+/// Whether a byte of a chunk is special: without a branch, so the compiler turns it into a few vector instructions.
+#[inline]
+fn any_special<const N: usize>(chunk: &[u8; N]) -> bool {
+    chunk
+        .iter()
+        .fold(false, |found, &byte| found | is_special(byte))
 }
 
 /// Copies a string that needs no escape; false if it needs one, and then the copy means nothing.
@@ -40,13 +35,13 @@ pub(super) fn copy_plain(to: &mut [u8], from: &[u8]) -> bool {
     }
     if let (Some(a), Some(b)) = (from.first_chunk::<16>(), from.last_chunk::<16>()) {
         put(to, a, b);
-        !any_special_in_16(*a) && !any_special_in_16(*b)
+        !(any_special(a) | any_special(b))
     } else if let (Some(a), Some(b)) = (from.first_chunk::<8>(), from.last_chunk::<8>()) {
         put(to, a, b);
-        !any_special(u64::from_le_bytes(*a)) && !any_special(u64::from_le_bytes(*b))
+        !any_special(&paired::<8, 16>(a, b))
     } else if let (Some(a), Some(b)) = (from.first_chunk::<4>(), from.last_chunk::<4>()) {
         put(to, a, b);
-        !any_special(u64::from(u32::from_le_bytes(*a)) << 32 | u64::from(u32::from_le_bytes(*b)))
+        !any_special(&paired::<4, 8>(a, b))
     } else {
         let mut found = false;
         for (to, &from) in to.iter_mut().zip(from) {
@@ -94,24 +89,19 @@ fn put<const N: usize>(to: &mut [u8], first: &[u8; N], last: &[u8; N]) {
     }
 }
 
+/// Two words as one chunk.
 #[inline]
-const fn any_special_in_16(bytes: [u8; 16]) -> bool {
-    let both = u128::from_le_bytes(bytes);
-    #[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]
-    let (low, high) = (both as u64, (both >> 64) as u64);
-    any_special(low) || any_special(high)
+fn paired<const N: usize, const M: usize>(first: &[u8; N], last: &[u8; N]) -> [u8; M] {
+    let mut both = [0; M];
+    put(&mut both, first, last);
+    both
 }
 
 /// Whether a long string needs no escape: the inner loop has no branch, so the compiler turns it into SIMD.
 fn is_long_plain(bytes: &[u8]) -> bool {
     let (chunks, _) = bytes.as_chunks::<32>();
-    chunks.iter().all(chunk_is_plain) && bytes.last_chunk::<32>().is_some_and(chunk_is_plain)
-}
-
-fn chunk_is_plain(chunk: &[u8; 32]) -> bool {
-    !chunk
-        .iter()
-        .fold(false, |found, &byte| found | is_special(byte))
+    let tail = bytes.last_chunk::<32>();
+    !chunks.iter().chain(tail).any(any_special)
 }
 
 /// The length of the plain text at the start.
@@ -119,7 +109,7 @@ pub(super) fn plain_len(bytes: &[u8]) -> usize {
     let (chunks, _) = bytes.as_chunks::<32>();
     let skipped = chunks
         .iter()
-        .take_while(|chunk| chunk_is_plain(chunk))
+        .take_while(|chunk| !any_special(chunk))
         .count()
         .saturating_mul(32);
     let rest = bytes.get(skipped..).unwrap_or_default();
@@ -145,6 +135,20 @@ pub(super) fn escape(byte: u8) -> ([u8; 6], usize) {
         }
     };
     ([b'\\', short, 0, 0, 0, 0], 2)
+}
+
+/// Appends a key as it stands behind another member: a comma, the quoted key and a colon.
+pub(super) fn push_key(out: &mut Vec<u8>, key: &str) {
+    out.extend_from_slice(b",\"");
+    for &byte in key.as_bytes() {
+        if is_special(byte) {
+            let (escape, length) = escape(byte);
+            out.extend(escape.iter().take(length));
+        } else {
+            out.push(byte);
+        }
+    }
+    out.extend_from_slice(b"\":");
 }
 
 #[cfg(test)]

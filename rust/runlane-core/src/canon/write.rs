@@ -235,7 +235,7 @@ impl<D: Drain> Writer<D> {
     pub fn string(&mut self, value: &str) -> Result<(), Stop> {
         let bytes = value.as_bytes();
         if bytes.len() <= PIECE {
-            let place = self.room(bytes.len().saturating_add(2))?;
+            let place = self.room(bytes.len().wrapping_add(2))?;
             if let [first, middle @ .., last] = place {
                 *first = b'"';
                 *last = b'"';
@@ -259,7 +259,7 @@ impl<D: Drain> Writer<D> {
             self.push_byte(b',')?;
         }
         if bytes.len() <= PIECE {
-            let place = self.room(bytes.len().saturating_add(3))?;
+            let place = self.room(bytes.len().wrapping_add(3))?;
             if let [first, middle @ .., quote, colon] = place {
                 *first = b'"';
                 *quote = b'"';
@@ -272,6 +272,20 @@ impl<D: Drain> Writer<D> {
         }
         self.escaped(bytes)?;
         self.push_byte(b':')
+    }
+
+    /// Writes what [`render_key`] made of a key.
+    ///
+    /// # Errors
+    /// See [`Self::null`].
+    #[inline]
+    pub fn rendered(&mut self, rendered: &[u8], is_first: bool) -> Result<(), Stop> {
+        let bytes = rendered.get(usize::from(is_first)..).unwrap_or_default();
+        if bytes.len() > PIECE {
+            self.span(bytes)
+        } else {
+            self.push(bytes)
+        }
     }
 
     /// Opens an array.
@@ -367,11 +381,11 @@ impl<D: Drain> Writer<D> {
     /// The place for so many more bytes, which count as written.
     #[inline]
     fn room(&mut self, more: usize) -> Result<&mut [u8], Stop> {
-        if self.end.saturating_sub(self.at) < more {
+        if self.end.wrapping_sub(self.at) < more {
             self.make_room(more)?;
         }
         let start = self.at;
-        self.at = start.saturating_add(more);
+        self.at = start.wrapping_add(more);
         Ok(self.buffer.get_mut(start..self.at).unwrap_or_default())
     }
 
@@ -407,6 +421,17 @@ impl<D: Drain> Writer<D> {
         }
         Ok(())
     }
+}
+
+/// Appends a key as it stands behind another member, to be written many times; false if there might be no room for
+/// it without moving what is there.
+pub fn render_key(out: &mut Vec<u8>, key: &str) -> bool {
+    let most = key.len().saturating_mul(6).saturating_add(4);
+    let has_room = out.capacity().saturating_sub(out.len()) >= most;
+    if has_room {
+        text::push_key(out, key);
+    }
+    has_room
 }
 
 impl Writer<Keep> {
@@ -527,6 +552,28 @@ mod tests {
             };
             assert_eq!(hash(needed + 1), Ok(()));
             assert_eq!(hash(needed), Err(Some(Problem::TooManyBytes(needed))));
+        }
+    }
+
+    #[test]
+    fn a_rendered_key_is_the_key() {
+        for key in [
+            "",
+            "a",
+            "a\n\"b\\",
+            "é\u{1f600}",
+            &"k".repeat(600),
+            &"\u{1}".repeat(100),
+        ] {
+            for is_first in [true, false] {
+                let mut plain = Writer::<Keep>::new(Form::Record, LIMITS);
+                let mut fast = Writer::<Keep>::new(Form::Record, LIMITS);
+                plain.key(key, is_first).unwrap();
+                let mut rendered = Vec::with_capacity(6 * key.len() + 4);
+                assert!(render_key(&mut rendered, key));
+                fast.rendered(&rendered, is_first).unwrap();
+                assert_eq!(plain.text(), fast.text());
+            }
         }
     }
 

@@ -37,7 +37,7 @@ pub(super) trait Grip: Sized {
 /// A key and its value.
 pub(super) struct Pair<G: Grip> {
     pub(super) key: *mut ffi::PyObject,
-    pub(super) held: Option<G::Key>,
+    pub(super) _held: G::Key,
     pub(super) value: Option<G>,
 }
 
@@ -101,7 +101,7 @@ impl Grip for Borrowed {
         {
             take(Pair {
                 key,
-                held: None,
+                _held: (),
                 value: NonNull::new(value).map(Self),
             });
         }
@@ -112,7 +112,7 @@ impl Grip for Borrowed {
 pub(super) struct Owned(Py<PyAny>);
 
 impl Grip for Owned {
-    type Key = Py<PyAny>;
+    type Key = Option<Py<PyAny>>;
     const IS_BORROWED: bool = false;
 
     fn hold(object: &Bound<'_, PyAny>) -> Self {
@@ -157,7 +157,7 @@ impl Grip for Owned {
                 let value = Some(Self(value.unbind()));
                 take(Pair {
                     key: key.as_ptr(),
-                    held: Some(key.unbind()),
+                    _held: Some(key.unbind()),
                     value,
                 });
             }

@@ -8,17 +8,10 @@ use runlane_core::canon::{Drain, Form, Pointer, Problem, Stop, Writer};
 
 use super::grip::{Grip, Pair};
 use super::scalar::{self, Kind};
-use super::shape::{KeyText, Place, Shapes};
+use super::shape::{Place, Shapes};
 
 /// A depth from which on cycles are looked for, at each power of two.
 const FIRST_CYCLE_DEPTH: usize = 8;
-
-/// A member of a dict that is still to be written.
-struct Member<G: Grip> {
-    key: KeyText,
-    value: Option<G>,
-    _held: Option<G::Key>,
-}
 
 /// A container of which a part has been written.
 enum Frame<G> {
@@ -34,9 +27,20 @@ enum Frame<G> {
     },
     Dict {
         dict: G,
-        first: usize,
         next: usize,
+        members: Members,
     },
+}
+
+/// Where the members of an open dict are.
+#[derive(Clone, Copy)]
+struct Members {
+    /// Where they start, as the dict has them.
+    pairs: usize,
+    /// Where they start in order: among the places, or among the known shapes.
+    places: usize,
+    length: usize,
+    is_known: bool,
 }
 
 impl<G: Grip> Frame<G> {
@@ -61,10 +65,8 @@ pub(super) struct Walker<'py, G: Grip, D> {
     writer: Writer<D>,
     frames: Vec<Frame<G>>,
     /// The members of the open dicts, each dict's behind those of the one around it.
-    members: Vec<Member<G>>,
-    /// The members of the dict at hand, as it has them.
     pairs: Vec<Pair<G>>,
-    /// Their keys, in order.
+    /// Their keys in order, where that had to be found out.
     places: Vec<Place>,
     shapes: Shapes,
     /// The containers that are open, where that is looked at exactly.
@@ -79,7 +81,6 @@ impl<'py, G: Grip, D: Drain> Walker<'py, G, D> {
             py,
             writer,
             frames: Vec::with_capacity(8),
-            members: Vec::with_capacity(16),
             pairs: Vec::with_capacity(16),
             places: Vec::with_capacity(16),
             shapes: Shapes::default(),
@@ -129,14 +130,13 @@ impl<'py, G: Grip, D: Drain> Walker<'py, G, D> {
                         pointer.index(index);
                     }
                 }
-                Frame::Dict { first, next, .. } if next > first => {
-                    pointer.key(
-                        self.members
-                            .get(next - 1)
-                            .map_or("", |member| member.key.get()),
-                    );
+                Frame::Dict { next, members, .. } => {
+                    if let Some(next) = next.checked_sub(1)
+                        && let Some(place) = self.places.get(members.places + next)
+                    {
+                        pointer.key(place.text.get());
+                    }
                 }
-                Frame::Dict { .. } => {}
             }
         }
         pointer.finish()
@@ -183,15 +183,34 @@ impl<'py, G: Grip, D: Drain> Walker<'py, G, D> {
                     }
                 }
             }
-            Frame::Dict { first, next, .. } => {
-                while let Some(Member { key, value, .. }) = self.members.get_mut(*next) {
-                    let is_first = *next == *first;
+            Frame::Dict { next, members, .. } => {
+                let Members {
+                    pairs,
+                    places,
+                    length,
+                    is_known,
+                } = *members;
+                let order = if is_known {
+                    self.shapes.order()
+                } else {
+                    &self.places
+                };
+                let order = order.get(places..places + length).unwrap_or_default();
+                while let Some(place) = order.get(*next) {
+                    let is_first = *next == 0;
                     *next += 1;
-                    let Some(value) = value.take() else { continue };
+                    let Some(pair) = self.pairs.get_mut(pairs + place.index) else {
+                        break;
+                    };
                     enter_child::<G, D>(writer, depth)?;
-                    writer.key(key.get(), is_first)?;
+                    if is_known {
+                        writer.rendered(place.text.bytes(), is_first)?;
+                    } else {
+                        writer.key(place.text.get(), is_first)?;
+                    }
+                    let Some(value) = &pair.value else { break };
                     if !scalar::write(py, writer, failure, value.pointer())? {
-                        container = Some(value);
+                        container = pair.value.take();
                         break;
                     }
                 }
@@ -249,39 +268,49 @@ impl<'py, G: Grip, D: Drain> Walker<'py, G, D> {
 
     fn open_dict(&mut self, dict: G) -> Result<(), Stop> {
         self.writer.open_object()?;
-        self.pairs.clear();
+        let (pairs, places) = (self.pairs.len(), self.places.len());
         dict.members(self.py, |pair| self.pairs.push(pair));
-        let first = self.members.len();
+        let length = self.pairs.len() - pairs;
+        let members = Members {
+            pairs,
+            places,
+            length,
+            is_known: false,
+        };
         self.frames.push(Frame::Dict {
             dict,
-            first,
-            next: first,
+            next: 0,
+            members,
         });
-        self.enter_children(self.pairs.len())?;
+        self.enter_children(length)?;
         let known = if G::IS_BORROWED {
-            self.shapes.find(self.pairs.iter().map(|pair| pair.key))
+            self.shapes.find(keys(&self.pairs, pairs))
         } else {
             None
         };
-        if let Some(known) = known {
-            take_members(&mut self.members, &mut self.pairs, known);
+        if let Some(places) = known {
+            if let Some(Frame::Dict { members, .. }) = self.frames.last_mut() {
+                *members = Members {
+                    places,
+                    is_known: true,
+                    ..*members
+                };
+            }
             return Ok(());
         }
-        self.arrange()?;
-        take_members(&mut self.members, &mut self.pairs, &self.places);
+        self.arrange(members)?;
         if G::IS_BORROWED {
-            self.shapes
-                .remember(self.pairs.iter().map(|pair| pair.key), &self.places);
+            let order = self.places.get(places..).unwrap_or_default();
+            self.shapes.remember(keys(&self.pairs, pairs), order);
         }
         Ok(())
     }
 
-    /// Checks the keys of the dict at hand and puts them in order.
-    fn arrange(&mut self) -> Result<(), Stop> {
+    /// Checks the keys of the innermost dict and puts them in order.
+    fn arrange(&mut self, members: Members) -> Result<(), Stop> {
         let form = self.writer.form();
         let mut is_sorted = true;
-        self.places.clear();
-        for (index, pair) in self.pairs.iter().enumerate() {
+        for (index, pair) in self.pairs.iter().skip(members.pairs).enumerate() {
             if !scalar::is_key(pair.key, form) {
                 self.culprit = scalar::type_name(self.py, pair.key);
                 return Err(self.writer.refuse(Problem::KeyType));
@@ -296,20 +325,22 @@ impl<'py, G: Grip, D: Drain> Walker<'py, G, D> {
                 ));
             };
             let place = Place::new(index, text);
-            is_sorted = is_sorted
-                && self
+            if index > 0 && is_sorted {
+                is_sorted = self
                     .places
                     .last()
-                    .is_none_or(|last| last.compare(&place).is_lt());
+                    .is_some_and(|last| last.compare(&place).is_lt());
+            }
             self.places.push(place);
         }
         if is_sorted || form == Form::Lossless {
             return Ok(());
         }
-        self.places.sort_unstable_by(Place::compare);
+        let places = self.places.get_mut(members.places..).unwrap_or_default();
+        places.sort_unstable_by(Place::compare);
         // Keys that are no plain `str` may be equal as text.
         let is_twin = |pair: &[Place]| matches!(pair, [a, b] if a.compare(b).is_eq());
-        if self.places.windows(2).any(is_twin) {
+        if places.windows(2).any(is_twin) {
             return Err(self.writer.refuse(Problem::DuplicateKey));
         }
         Ok(())
@@ -324,8 +355,11 @@ impl<'py, G: Grip, D: Drain> Walker<'py, G, D> {
         }
         match frame {
             Frame::List { .. } | Frame::Tuple { .. } => self.writer.close_array(),
-            Frame::Dict { first, .. } => {
-                self.members.truncate(first);
+            Frame::Dict { members, .. } => {
+                self.pairs.truncate(members.pairs);
+                if !members.is_known {
+                    self.places.truncate(members.places);
+                }
                 self.writer.close_object()
             }
         }
@@ -361,18 +395,15 @@ fn enter_child<G: Grip, D: Drain>(writer: &mut Writer<D>, depth: usize) -> Resul
     }
 }
 
-/// Puts the members of a dict behind those that wait, in order.
+/// The keys of the members from a place on.
 #[inline]
-fn take_members<G: Grip>(members: &mut Vec<Member<G>>, pairs: &mut [Pair<G>], order: &[Place]) {
-    members.extend(order.iter().map(|place| {
-        let (value, held) = match pairs.get_mut(place.index) {
-            Some(pair) => (pair.value.take(), pair.held.take()),
-            None => (None, None),
-        };
-        Member {
-            key: place.text,
-            value,
-            _held: held,
-        }
-    }));
+fn keys<G: Grip>(
+    pairs: &[Pair<G>],
+    from: usize,
+) -> impl ExactSizeIterator<Item = *mut ffi::PyObject> + Clone {
+    pairs
+        .get(from..)
+        .unwrap_or_default()
+        .iter()
+        .map(|pair| pair.key)
 }
