@@ -148,6 +148,11 @@ def _conversation_commands() -> list[Command]:
     ]
 
 
+def _name(value: object) -> str:
+    action = getattr(value, "action", "")
+    return value if isinstance(value, str) else f"{type(value).__name__}{action}"
+
+
 # What the table of the specification says, written down a second time.
 ALLOWED: dict[type[Command], set[str]] = {
     AcquireRun: {"queued"},
@@ -167,7 +172,7 @@ TARGETS: dict[str, str] = {
 }
 
 
-@pytest.mark.parametrize(("state", "command"), product(STATES, _run_commands()), ids=str)
+@pytest.mark.parametrize(("state", "command"), list(product(STATES, _run_commands())), ids=_name)
 def test_the_table_is_the_specification(state: RunState, command: Command) -> None:
     """Each command is applied in exactly the states it may be, leads where it must, and conflicts elsewhere."""
     view = _view(state)
@@ -200,7 +205,7 @@ def test_every_row_of_the_table_is_named_here() -> None:
         assert not rule.owned or rule.sources <= ACQUIRED_RUN_STATES
 
 
-@pytest.mark.parametrize("command", [*_run_commands(), *_conversation_commands()], ids=str)
+@pytest.mark.parametrize("command", [*_run_commands(), *_conversation_commands()], ids=_name)
 @pytest.mark.parametrize("state", STATES)
 def test_a_decision_never_changes_what_it_looked_at(state: RunState, command: Command) -> None:
     """The reducer is pure: the same view gives the same decision, and stays as it was."""
@@ -212,7 +217,7 @@ def test_a_decision_never_changes_what_it_looked_at(state: RunState, command: Co
     assert names((command,)) is not None
 
 
-@pytest.mark.parametrize("command", [*_run_commands(), *_conversation_commands()], ids=str)
+@pytest.mark.parametrize("command", [*_run_commands(), *_conversation_commands()], ids=_name)
 def test_a_purged_conversation_refuses_first(command: Command) -> None:
     """Whatever else is wrong with a command, a purged conversation says so before anything is looked at."""
     view = _view("running")
@@ -223,13 +228,13 @@ def test_a_purged_conversation_refuses_first(command: Command) -> None:
             reduce(view, attempt)
 
 
-@pytest.mark.parametrize("command", _run_commands(), ids=str)
+@pytest.mark.parametrize("command", _run_commands(), ids=_name)
 def test_an_unknown_run_is_not_found(command: Command) -> None:
     """A command on a run that is not there finds nothing."""
     assert reduce(View(conversation_id="c"), command).outcome == NotFound()
 
 
-@pytest.mark.parametrize("command", [*_run_commands(), *_conversation_commands()], ids=str)
+@pytest.mark.parametrize("command", [*_run_commands(), *_conversation_commands()], ids=_name)
 def test_a_view_can_be_brought_up_to_a_decision(command: Command) -> None:
     """After `advance` the view shows what was decided, and the same command no longer applies as it did."""
     for state in STATES:

@@ -39,6 +39,10 @@ async def _error_of_opening(path: Path) -> StoreError:
     return caught.value
 
 
+def _names_in(folder: Path) -> list[str]:
+    return sorted(file.name for file in folder.iterdir())
+
+
 def _write(statement: str) -> Callable[[Path], None]:
     def change(path: Path) -> None:
         connection = apsw.Connection(str(path))
@@ -209,7 +213,7 @@ async def test_an_orderly_close_leaves_one_file(tmp_path: Path) -> None:
     await _fill(path)
     left = {thread.name for thread in set(threading.enumerate()) - before if thread.name.startswith("runlane")}
     assert left == set()
-    assert sorted(os.listdir(tmp_path)) == ["store.db", "store.db.init"]
+    assert _names_in(tmp_path) == ["store.db", "store.db.init"]
 
 
 async def test_a_forked_child_cannot_use_the_parents_store(tmp_path: Path) -> None:
