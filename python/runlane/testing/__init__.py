@@ -6,6 +6,7 @@ from runlane.testing._replay_server import ReplayServer, Responder
 from runlane.testing._replies import ReceivedRequest, Reply
 from runlane.testing._scripted import Hold, Pause, ScriptedCall, ScriptedModel, ScriptedReply, ScriptedStep
 from runlane.testing._store_checks import STORE_CHECKS, check_store
+from runlane.testing._store_invariants import check_conversation
 from runlane.testing._store_kit import StoreCheck, StoreMaker
 
 __all__ = [
@@ -27,5 +28,6 @@ __all__ = [
     "StoreCall",
     "StoreCheck",
     "StoreMaker",
+    "check_conversation",
     "check_store",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pydantic import ValidationError
 from pydantic_core import from_json
@@ -13,6 +13,7 @@ from runlane.store._bodies import encode, encode_json, stamp
 from runlane.store._rows import DraftHead, EventRow, Head, MessageRow, RunRow
 
 if TYPE_CHECKING:
+    import apsw
     from apsw import SQLiteValue
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "RUN_COLUMNS",
     "SEQ_BITS",
     "event_row",
+    "first_row",
     "head_row",
     "json_or_none",
     "message_row",
@@ -45,6 +47,16 @@ RUN_COLUMNS: Final = (
     "inputs, state, revision, execution_sequence, owner_id, fencing_token, terminal_reason, terminal_policy_name, "
     "absorbed_into, updated_at, draft_kinds, draft_patches, draft_size, draft_sha256, last_operation, usage"
 )
+
+
+def first_row(cursor: apsw.Cursor, /) -> tuple[Any, ...] | None:
+    """Return the only row of a query, or None.
+
+    The statement is run to its end: one that is left open keeps its connection on an old snapshot, even beyond the
+    COMMIT, and the next write of that connection is refused once another process has written.
+    """
+    rows: list[tuple[Any, ...]] = cursor.fetchall()
+    return rows[0] if rows else None
 
 
 def head_row(row: Values, /) -> Head:

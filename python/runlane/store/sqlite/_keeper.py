@@ -206,8 +206,8 @@ class Keeper:
 
 
 def _version(connection: apsw.Connection, conversation_id: str) -> int:
-    row = connection.execute("SELECT version FROM conversation WHERE id = ?", (conversation_id,)).fetchone()
-    return 0 if row is None else int(row[0])
+    rows = connection.execute("SELECT version FROM conversation WHERE id = ?", (conversation_id,)).fetchall()
+    return int(str(rows[0][0])) if rows else 0
 
 
 def _notify(waiters: Iterable[Waiter]) -> None:

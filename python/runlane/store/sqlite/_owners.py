@@ -23,7 +23,7 @@ def register(cursor: apsw.Cursor, host: Host, owner_id: str, ttl: float, /) -> N
     Raises:
         UsageError: The id was used before.
     """
-    if cursor.execute("SELECT 1 FROM owner WHERE id = ?", (owner_id,)).fetchone() is not None:
+    if cursor.execute("SELECT 1 FROM owner WHERE id = ?", (owner_id,)).fetchall():
         raise UsageError(f"{owner_id!r} was used before; every incarnation has an id of its own", argument="owner_id")
     cursor.execute(
         "INSERT INTO owner VALUES (?, 1, ?, ?, ?, ?, ?)",
@@ -52,11 +52,10 @@ def owners(cursor: apsw.Cursor, host: Host, owner_ids: Iterable[str], /) -> dict
     """Return what is known of these owners."""
     found: dict[str, OwnerRow] = {}
     for owner_id in owner_ids:
-        row: tuple[Any, ...] | None = cursor.execute(
+        rows: list[tuple[Any, ...]] = cursor.execute(
             "SELECT alive, boot_id, pid_space, pid, started, expires_at FROM owner WHERE id = ?", (owner_id,)
-        ).fetchone()
-        if row is not None:
-            alive, *facts = row
+        ).fetchall()
+        for alive, *facts in rows:
             found[owner_id] = OwnerRow(owner_id, bool(alive) and not host.is_gone(*facts))
     return found
 

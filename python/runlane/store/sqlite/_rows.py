@@ -35,6 +35,7 @@ from runlane.store.sqlite._codec import (
     SEQ_BITS,
     Values,
     event_row,
+    first_row,
     head_row,
     message_row,
     run_row,
@@ -205,19 +206,23 @@ class SqliteRows(Rows):
 
     @override
     def head(self, conversation_id: str, /) -> Head:
-        row = self.cursor.execute(
-            f"SELECT no, {HEAD_COLUMNS} FROM conversation WHERE id = ?",  # noqa: S608  constant columns
-            (conversation_id,),
-        ).fetchone()
+        row = first_row(
+            self.cursor.execute(
+                f"SELECT no, {HEAD_COLUMNS} FROM conversation WHERE id = ?",  # noqa: S608  constant columns
+                (conversation_id,),
+            )
+        )
         self._numbers[conversation_id] = 0 if row is None else row[0]
         return Head() if row is None else head_row(row[1:])
 
     @override
     def run(self, conversation_id: str, run_id: str, /) -> RunRow | None:
-        row = self.cursor.execute(
-            f"SELECT {RUN_COLUMNS} FROM run WHERE id = ? AND conversation = ?",  # noqa: S608  constant columns
-            (run_id, self.number(conversation_id)),
-        ).fetchone()
+        row = first_row(
+            self.cursor.execute(
+                f"SELECT {RUN_COLUMNS} FROM run WHERE id = ? AND conversation = ?",  # noqa: S608  constant columns
+                (run_id, self.number(conversation_id)),
+            )
+        )
         return None if row is None else self._run(conversation_id, row)
 
     @override
@@ -238,11 +243,13 @@ class SqliteRows(Rows):
         number = self.number(conversation_id)
         found: dict[str, MessageRow] = {}
         for message_id in message_ids:
-            row = self.cursor.execute(
-                f"SELECT {MESSAGE_COLUMNS} FROM message"  # noqa: S608  constant columns
-                " WHERE id = ? AND conversation = ? AND body IS NOT NULL",
-                (message_id, number),
-            ).fetchone()
+            row = first_row(
+                self.cursor.execute(
+                    f"SELECT {MESSAGE_COLUMNS} FROM message"  # noqa: S608  constant columns
+                    " WHERE id = ? AND conversation = ? AND body IS NOT NULL",
+                    (message_id, number),
+                )
+            )
             if row is not None:
                 found[message_id] = message_row(row)
         return found
@@ -277,10 +284,12 @@ class SqliteRows(Rows):
     @override
     def entry(self, conversation_id: str, event_id: str, /) -> EventRow | None:
         number = self.number(conversation_id)
-        row = self.cursor.execute(
-            f"SELECT {EVENT_COLUMNS} FROM event WHERE id = ? AND key >> 32 = ?",  # noqa: S608  constant columns
-            (event_id, number),
-        ).fetchone()
+        row = first_row(
+            self.cursor.execute(
+                f"SELECT {EVENT_COLUMNS} FROM event WHERE id = ? AND key >> 32 = ?",  # noqa: S608  constant columns
+                (event_id, number),
+            )
+        )
         return None if row is None else event_row(row)
 
     @override
