@@ -38,7 +38,7 @@ $(VENV)/.tools: pyproject.toml constraints.txt | check
 
 # The package, editable: Python is read from the tree, the native half is built in place.
 $(VENV)/.native: $(VENV)/.tools $(RUST_SOURCES) | check
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable ".[cli,testing]"
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable ".[cli,testing,tokens]"
 	touch $@
 
 test: $(VENV)/.native rust-test ## Set everything up and run the whole suite

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from runlane.canonical import canonical_record_json
 from runlane.errors import InvalidValueError, MissingDependencyError
@@ -64,14 +64,13 @@ BYTE_BOUND: Final = ByteBound()
 @functools.cache
 def _tokenizer(vocabulary: str) -> Callable[[str], int]:
     try:
-        import bpe_openai  # type: ignore[import-untyped]  # noqa: PLC0415 - only with the extra
+        import bpe_openai  # noqa: PLC0415 - only with the extra
     except ImportError:
         raise MissingDependencyError(package="bpe-openai", extra="tokens") from None
-    library: Any = bpe_openai
     if vocabulary not in {"cl100k_base", "o200k_base"}:
         raise InvalidValueError("must be cl100k_base or o200k_base", argument="vocabulary")
-    count: Callable[[str], int] = getattr(library, vocabulary)().count
-    return count
+    encode: Callable[[str], Sequence[int]] = bpe_openai.get_encoding(vocabulary).encode_ordinary
+    return lambda text: len(encode(text))
 
 
 class OpenAITokens:
