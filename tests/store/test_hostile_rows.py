@@ -59,8 +59,10 @@ def _change(path: Path, statement: str, *values: object) -> None:
     connection.close()
 
 
+OF_INPUT = "WHERE no = (SELECT no FROM message WHERE id = 'a-in')"
+
 BLOBS = [
-    ("message", "body"),
+    ("body", "content"),
     ("run", "inputs"),
     ("run", "usage"),
     ("run", "last_operation"),
@@ -135,7 +137,7 @@ async def test_a_changed_body_is_noticed_by_its_hash(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     await _fill(path)
     _change(
-        path, "UPDATE message SET body = CAST(replace(CAST(body AS TEXT), 'hello', 'hallo') AS BLOB) WHERE id = 'a-in'"
+        path, f"UPDATE body SET content = CAST(replace(CAST(content AS TEXT), 'hello', 'hallo') AS BLOB) {OF_INPUT}"
     )
     async with SqliteStore(path) as store:
         with pytest.raises(RecordCorruptError):
@@ -161,8 +163,9 @@ async def test_a_record_of_a_later_release_fails_closed(tmp_path: Path) -> None:
     await _fill(path)
     async with SqliteStore(path) as store:
         await Lane(store, "c2").turn("a")
-    body = "replace(CAST(body AS TEXT), '\"schema_version\":1', '\"schema_version\":2')"
-    _change(path, f"UPDATE message SET body = CAST({body} AS BLOB) WHERE id = 'a-out' AND conversation = 1")  # noqa: S608
+    newer = "replace(CAST(content AS TEXT), '\"schema_version\":1', '\"schema_version\":2')"
+    of_answer = "WHERE no = (SELECT no FROM message WHERE id = 'a-out' AND conversation = 1)"
+    _change(path, f"UPDATE body SET content = CAST({newer} AS BLOB) {of_answer}")  # noqa: S608
     _change(path, "UPDATE run SET schema_version = 2 WHERE id = 'b'")
     async with SqliteStore(path) as store:
         with pytest.raises(RecordTooNewError):

@@ -40,7 +40,7 @@ SEQ_BITS: Final = 32
 HEAD_COLUMNS: Final = (
     "version, seq, lane_epoch, lane_owner, purged, lowest, next_place, gap, created_at, changed_at, active_at"
 )
-MESSAGE_COLUMNS: Final = "id, position, version, run_id, role, status, body, removed_at"
+MESSAGE_COLUMNS: Final = "id, position, version, run_id, role, status, content, removed_at"
 EVENT_COLUMNS: Final = f"key & {(1 << SEQ_BITS) - 1}, version, id, command_id, kind, occurred_at, body, ignorable"
 RUN_COLUMNS: Final = (
     "no, id, schema_version, arrival, version, place, assistant_message_id, queue_priority, created_at, request, "

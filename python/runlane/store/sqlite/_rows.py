@@ -245,8 +245,8 @@ class SqliteRows(Rows):
         for message_id in message_ids:
             row = first_row(
                 self.cursor.execute(
-                    f"SELECT {MESSAGE_COLUMNS} FROM message"  # noqa: S608  constant columns
-                    " WHERE id = ? AND conversation = ? AND body IS NOT NULL",
+                    f"SELECT {MESSAGE_COLUMNS} FROM message JOIN body USING (no)"  # noqa: S608  constant columns
+                    " WHERE id = ? AND conversation = ?",
                     (message_id, number),
                 )
             )
@@ -259,7 +259,7 @@ class SqliteRows(Rows):
         order = "DESC" if query.newest_first else "ASC"
         kept = "" if query.removed else " AND removed_at IS NULL"
         found = self.cursor.execute(
-            f"SELECT {MESSAGE_COLUMNS} FROM message WHERE conversation = ?"  # noqa: S608  constant texts
+            f"SELECT {MESSAGE_COLUMNS} FROM message JOIN body USING (no) WHERE conversation = ?"  # noqa: S608
             f" AND position > ? AND position < ?{kept} ORDER BY position {order}, no {order} LIMIT ?",
             (
                 self.number(conversation_id),
@@ -320,8 +320,8 @@ class SqliteRows(Rows):
             values += [query.after[0], query.after[0], query.after[1]]
         if query.search is not None:
             where += (
-                " AND (instr(lower(id), lower(?)) OR EXISTS (SELECT 1 FROM message WHERE conversation = conversation.no"
-                " AND instr(lower(CAST(body AS TEXT)), lower(?))))"
+                " AND (instr(lower(id), lower(?)) OR EXISTS (SELECT 1 FROM message JOIN body USING (no)"
+                " WHERE message.conversation = conversation.no AND instr(lower(CAST(content AS TEXT)), lower(?))))"
             )
             values += [query.search, query.search]
         found = self.cursor.execute(
@@ -391,6 +391,7 @@ class SqliteRows(Rows):
             bounds = (run_number << PATCH_BITS, (run_number << PATCH_BITS) | PATCH_MASK)
             self.cursor.execute("DELETE FROM draft WHERE key BETWEEN ? AND ?", bounds)
             self.cursor.execute("DELETE FROM run WHERE no = ?", (run_number,))
+        self.cursor.execute("DELETE FROM body WHERE no IN (SELECT no FROM message WHERE conversation = ?)", (number,))
         self.cursor.execute("DELETE FROM active_run WHERE conversation_id = ?", (conversation_id,))
         for table in ("message", "receipt", "seed"):
             self.cursor.execute(f"DELETE FROM {table} WHERE conversation = ?", (number,))  # noqa: S608  constant names

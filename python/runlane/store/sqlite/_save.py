@@ -140,16 +140,23 @@ def _save_runs(
 
 
 def _save_messages(cursor: apsw.Cursor, number: int, changes: Changes) -> None:
+    connection = cursor.connection
     for row in changes.messages:
         cursor.execute(
-            "INSERT INTO message (conversation, id, position, version, run_id, role, status, body)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (number, row.message_id, row.position, row.version, row.run_id, row.role, row.status, row.body),
+            "INSERT INTO message (conversation, id, position, version, run_id, role, status)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (number, row.message_id, row.position, row.version, row.run_id, row.role, row.status),
         )
+        if row.body is not None:
+            cursor.execute("INSERT INTO body VALUES (?, ?)", (connection.last_insert_rowid(), row.body))
     for row in changes.answers:
         cursor.execute(
-            "UPDATE message SET position = ?, version = ?, status = ?, body = ? WHERE id = ? AND conversation = ?",
-            (row.position, row.version, row.status, row.body, row.message_id, number),
+            "UPDATE message SET position = ?, version = ?, status = ? WHERE id = ? AND conversation = ?",
+            (row.position, row.version, row.status, row.message_id, number),
+        )
+        cursor.execute(
+            "INSERT INTO body SELECT no, ? FROM message WHERE id = ? AND conversation = ?",
+            (row.body, row.message_id, number),
         )
     version = changes.head.version
     for message_id, position in changes.moved:

@@ -10,6 +10,8 @@ Choices worth knowing:
   Draft rows are clustered by run in the same way.
 * `active_run` holds the backlog only. Recovery and the queue are read from it, whatever the history holds.
 * An answer's row exists from admission on, without a body: it reserves the id.
+* Bodies have a table of their own, under the number of their message's row: a message that moves or is compacted
+  changes a few bytes, however large it is.
 * Every table is STRICT, so a column holds the type it declares or the row is refused.
 """
 
@@ -23,7 +25,7 @@ APPLICATION_ID: Final = 0x524C4E45
 """`RLNE` in the header of the file: it is ours."""
 
 TABLES: Final = frozenset(
-    {"meta", "conversation", "run", "active_run", "message", "draft", "receipt", "seed", "event", "owner"}
+    {"meta", "conversation", "run", "active_run", "message", "body", "draft", "receipt", "seed", "event", "owner"}
 )
 
 _FIRST: Final = """
@@ -93,11 +95,12 @@ CREATE TABLE message (
   version INTEGER NOT NULL,
   run_id TEXT,
   role TEXT NOT NULL,
-  status TEXT NOT NULL,
-  body BLOB
+  status TEXT NOT NULL
 ) STRICT;
 CREATE UNIQUE INDEX message_by_id ON message (id, conversation);
 CREATE INDEX message_by_position ON message (conversation, position, removed_at);
+
+CREATE TABLE body (no INTEGER PRIMARY KEY, content BLOB NOT NULL) STRICT;
 
 CREATE TABLE draft (key INTEGER PRIMARY KEY, body BLOB NOT NULL) STRICT;
 
