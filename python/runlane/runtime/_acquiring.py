@@ -261,7 +261,7 @@ class _Acquisition:
         if ahead.conversation_id in self._core.recovering:
             return
         if ahead.is_acquired:
-            if self._core.incarnation.is_own(ahead.owner_id) or await self._is_alive(ahead) is not True:
+            if self._core.incarnation.is_own(ahead.owner_id) or not await self._may_end(ahead):
                 raise RunUnsettledError(run=self._work.run, owner_id=self._core.owner_id)
             return
         now = self._core.clock.monotonic()
@@ -270,18 +270,18 @@ class _Acquisition:
         elif now - self._still_since[1] >= _PATIENCE:
             raise RunUnsettledError(run=self._work.run, owner_id=self._core.owner_id)
 
-    async def _is_alive(self, run: Run) -> bool | None:
-        """Whether the owner of an acquired run still lives."""
+    async def _may_end(self, run: Run) -> bool:
+        """Whether the owner of an acquired run still lives, or the run has moved on meanwhile."""
         cursor: tuple[str, str] | None = (run.conversation_id, "")
         while cursor is not None:
             page = await self._page(cursor)
             for item in page.items:
                 if item.conversation_id != run.conversation_id:
-                    return None
+                    return True
                 if item.run.id == run.id:
-                    return item.owner_alive
+                    return item.owner_alive is True or item.run.owner_id != run.owner_id
             cursor = page.next_cursor
-        return None
+        return True
 
     async def _page(self, cursor: tuple[str, str]) -> RecoverablePage:
         return await self._core.calls.read(lambda store: store.scan_recoverable(cursor=cursor))

@@ -100,8 +100,9 @@ class LaneItem:
         self._end()
 
     def _end(self) -> None:
-        if self.on_end is not None:
-            self.on_end()
+        on_end, self.on_end = self.on_end, None
+        if on_end is not None:
+            on_end()
 
 
 @dataclass(eq=False, slots=True)

@@ -9,6 +9,7 @@ from runlane.runtime._acquiring import Acquired, acquire
 from runlane.runtime._coordinator import LaneItem
 from runlane.runtime._core import RuntimeCore, Work
 from runlane.runtime._ending import Ending, ending_for_error, ending_for_outcome, ending_for_signal, ending_under
+from runlane.runtime._lane import ConversationLane
 from runlane.runtime._lane_table import LaneTable
 from runlane.runtime._live_turn import LiveTurn
 from runlane.runtime._settling import settle
@@ -22,14 +23,20 @@ def enqueue(core: RuntimeCore, lanes: LaneTable, work: Work, /) -> None:
     """Put a run into its lane; its promises settle when it does."""
     run = work.run
     key = (run.conversation_id, run.id)
-    execution = _Execution(core, lanes, work)
+    lane = lanes.hold(run.conversation_id)
+    execution = _Execution(core, lane, work)
+
+    def end() -> None:
+        core.here.pop(key, None)
+        lanes.release(lane)
+
     work.item = LaneItem(
         create=execution.create,
         execute=execution.execute,
         accepted=work.accepted,
         result=work.result,
         priority=run.queue_priority,
-        on_end=lambda: core.here.pop(key, None),
+        on_end=end,
     )
     core.here[key] = work
     core.lanes.put(run.conversation_id, work.item)
@@ -38,21 +45,19 @@ def enqueue(core: RuntimeCore, lanes: LaneTable, work: Work, /) -> None:
 class _Execution:
     """The two halves a lane runs: create is the acquisition, execute the rest."""
 
-    def __init__(self, core: RuntimeCore, lanes: LaneTable, work: Work) -> None:
+    def __init__(self, core: RuntimeCore, lane: ConversationLane, work: Work) -> None:
         self._core = core
-        self._lanes = lanes
+        self._lane = lane
         self._work = work
 
     async def create(self, signal: CancelToken) -> Acquired | RunResult:
-        with self._lanes.use(self._work.run.conversation_id) as lane:
-            return await acquire(self._core, lane, self._work, signal)
+        return await acquire(self._core, self._lane, self._work, signal)
 
     async def execute(self, acquired: Acquired | RunResult, signal: CancelToken) -> RunResult:
         if isinstance(acquired, RunResult):
             return acquired
-        with self._lanes.use(self._work.run.conversation_id) as lane:
-            ending = await self._answer(acquired, signal)
-            return await settle(self._core, lane, acquired.writer, ending)
+        ending = await self._answer(acquired, signal)
+        return await settle(self._core, self._lane, acquired.writer, ending)
 
     async def _answer(self, acquired: Acquired, signal: CancelToken) -> Ending:
         """Have the run answered, and say how that went."""

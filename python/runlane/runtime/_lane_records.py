@@ -169,7 +169,8 @@ class LaneRecords:
         newest_first: list[StoredMessage] = []
         before: int | None = None
         while True:
-            page = await store.read_messages(self._conversation_id, before=before, limit=_PAGE)
+            limit = min(_PAGE, self._limits.max_messages - len(newest_first))
+            page = await store.read_messages(self._conversation_id, before=before, limit=limit)
             if self._version is None:
                 self._version = page.version
             newest_first.extend(page.items)

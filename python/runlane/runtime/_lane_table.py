@@ -45,14 +45,23 @@ class LaneTable:
     @contextmanager
     def use(self, conversation_id: str, /) -> Iterator[ConversationLane]:
         """Keep a lane awake for the length of a block."""
-        lane = self._wake(conversation_id)
-        lane.users += 1
+        lane = self.hold(conversation_id)
         try:
             yield lane
         finally:
-            lane.users -= 1
-            if lane.users == 0:
-                self._rest(lane)
+            self.release(lane)
+
+    def hold(self, conversation_id: str, /) -> ConversationLane:
+        """Keep a lane awake until it is released as often as it was held."""
+        lane = self._wake(conversation_id)
+        lane.users += 1
+        return lane
+
+    def release(self, lane: ConversationLane, /) -> None:
+        """Let a lane go to rest once nobody holds it."""
+        lane.users -= 1
+        if lane.users == 0:
+            self._rest(lane)
 
     def _wake(self, conversation_id: str) -> ConversationLane:
         lane = self._awake.get(conversation_id)

@@ -1,0 +1,88 @@
+"""The runtime for programs without an event loop."""
+
+import threading
+from typing import Literal
+
+import pytest
+
+from runlane.delivery import AssistantDeltaEvent, TerminalEvent
+from runlane.errors import InvalidValueError, StoreUnavailableError, UsageError
+from runlane.runtime import BlockingRuntime
+from runlane.store import MemoryStore
+from runlane.testing import Fault, FaultyStore, ScriptedModel
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def backend(request: pytest.FixtureRequest) -> Literal["asyncio", "trio"]:
+    """The loops the thread may run."""
+    chosen: Literal["asyncio", "trio"] = request.param
+    return chosen
+
+
+def test_ask_waits_for_the_answer(backend: Literal["asyncio", "trio"]) -> None:
+    """`ask` returns the result; the next one sees the turn before."""
+    model = ScriptedModel("One.", "Two.")
+    with BlockingRuntime(MemoryStore(), model=model, backend=backend) as runtime:
+        assert runtime.ask("c", "first").text == "One."
+        assert runtime.ask("c", "second", metadata={"n": 2}).reason == "success"
+    assert len(model.calls[1].messages) == 3
+
+
+def test_stream_yields_the_events_of_the_run(backend: Literal["asyncio", "trio"]) -> None:
+    """`stream` gives the text as it comes and ends with the terminal event."""
+    with BlockingRuntime(MemoryStore(), model=ScriptedModel("Hello there"), backend=backend) as runtime:
+        events = list(runtime.stream("c", "Hi"))
+    text = "".join(event.text_delta for event in events if isinstance(event, AssistantDeltaEvent))
+    assert (text, type(events[-1])) == ("Hello there", TerminalEvent)
+
+
+def test_leaving_a_stream_early_does_not_stop_the_run() -> None:
+    """The run goes on, and its answer is part of the conversation."""
+    model = ScriptedModel("Hello there", "And again")
+    with BlockingRuntime(MemoryStore(), model=model) as runtime:
+        for _ in runtime.stream("c", "Hi", idempotency_key="k"):
+            break
+        assert runtime.ask("c", "Hi", idempotency_key="k").text == "Hello there"
+
+
+def test_errors_come_out_as_they_are() -> None:
+    """A refused input raises, a failing store raises, and no thread is left behind."""
+    threads = threading.active_count()
+    with BlockingRuntime(MemoryStore(), model=ScriptedModel("x")) as runtime:
+        with pytest.raises(InvalidValueError, match="conversation_id"):
+            runtime.ask("", "Hi")
+        with pytest.raises(InvalidValueError):
+            next(iter(runtime.stream("c", [])))
+    store = FaultyStore(MemoryStore(), lambda _: Fault(error=StoreUnavailableError("gone")))
+    with BlockingRuntime(store, model=ScriptedModel("x")) as runtime, pytest.raises(StoreUnavailableError):
+        runtime.ask("c", "Hi")
+    assert threading.active_count() == threads
+
+
+def test_it_is_used_inside_its_with_block() -> None:
+    """Outside of `with` a call is misuse."""
+    runtime = BlockingRuntime(MemoryStore(), model=ScriptedModel("x"))
+    with pytest.raises(UsageError, match="with BlockingRuntime"):
+        runtime.ask("c", "Hi")
+
+
+def test_several_threads_may_ask_at_once() -> None:
+    """Four threads with a conversation each get their answers."""
+    found: list[str] = []
+    with BlockingRuntime(MemoryStore(), model=ScriptedModel("ok")) as runtime:
+
+        def ask(name: str) -> None:
+            found.append(runtime.ask(name, "Hi").text)
+
+        threads = [threading.Thread(target=ask, args=(f"c{number}",)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert found == ["ok"] * 4
+
+
+def test_stop_and_recover_block_too() -> None:
+    """The other verbs are there as well."""
+    with BlockingRuntime(MemoryStore(), model=ScriptedModel("x")) as runtime:
+        assert (runtime.stop("c"), runtime.recover()) == (False, [])
