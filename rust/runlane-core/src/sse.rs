@@ -9,6 +9,6 @@ mod field;
 mod tail;
 
 pub use decode::{Decoder, Event, Fault, Incomplete, Limits};
-pub use encode::{Frame, Refusal};
+pub use encode::{Frame, Measured, Refusal};
 pub use field::MAX_RETRY_MS;
 pub use tail::MAX_RAW_TAIL;

@@ -303,7 +303,6 @@ impl HistoryLog {
         self.core
             .is_complete(start, end, policy_of(policy), &active)
     }
-
 }
 
 impl HistoryLog {
@@ -314,7 +313,9 @@ impl HistoryLog {
         };
         for (place, part) in self.files() {
             let record = self.core.log().get(place);
-            let id = record.map(|record| decoded(record.id())).unwrap_or_default();
+            let id = record
+                .map(|record| decoded(record.id()))
+                .unwrap_or_default();
             if let (true, Ok(place)) = (files.contains((id, part))?, u32::try_from(place)) {
                 places.insert((place, part));
             }

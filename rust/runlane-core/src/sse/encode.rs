@@ -51,38 +51,24 @@ impl Frame<'_> {
         if empty { Err(Refusal::Empty) } else { Ok(()) }
     }
 
-    /// How many bytes the frame is, blank line included.
+    /// Measures the frame, so that it can be written into a buffer of the right size.
     #[inline]
-    pub fn encoded_len(&self) -> usize {
+    pub fn measure(&self) -> Measured<'_> {
         if let Some(data) = self.plain() {
-            return data.len().saturating_add(8);
+            let len = data.len().saturating_add(8);
+            return Measured {
+                frame: self,
+                plain: Some(data),
+                len,
+            };
         }
         let mut len = 0_usize;
         self.pieces(|piece| len = len.saturating_add(piece.len()));
-        len
-    }
-
-    /// Writes the frame into a buffer of [`Frame::encoded_len`] bytes; what does not fit is left out.
-    #[inline]
-    pub fn write(&self, buffer: &mut [u8]) {
-        if let Some(data) = self.plain()
-            && let Some((head, rest)) = buffer.split_at_mut_checked(6)
-            && let Some((body, end)) = rest.split_at_mut_checked(data.len())
-            && end.len() == 2
-        {
-            head.copy_from_slice(b"data: ");
-            body.copy_from_slice(data);
-            end.copy_from_slice(b"\n\n");
-            return;
+        Measured {
+            frame: self,
+            plain: None,
+            len,
         }
-        let mut rest = buffer;
-        self.pieces(|piece| {
-            if let Some((slot, after)) = std::mem::take(&mut rest).split_at_mut_checked(piece.len())
-            {
-                slot.copy_from_slice(piece);
-                rest = after;
-            }
-        });
     }
 
     /// The data of the plainest frame: one line of data and nothing else.
@@ -115,6 +101,48 @@ impl Frame<'_> {
             each_line(data, b"data: ", &mut write);
         }
         write(b"\n");
+    }
+}
+
+/// A frame whose size is known.
+#[derive(Clone, Copy, Debug)]
+pub struct Measured<'f> {
+    frame: &'f Frame<'f>,
+    /// Set for the plainest frame, whose data need not be searched for line ends again.
+    plain: Option<&'f [u8]>,
+    len: usize,
+}
+
+impl Measured<'_> {
+    /// How many bytes the frame is, blank line included; never 0.
+    #[expect(
+        clippy::len_without_is_empty,
+        reason = "a frame has at least its blank line"
+    )]
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Writes the frame into a buffer of [`Measured::len`] bytes; what does not fit is left out.
+    #[inline]
+    pub fn write(&self, buffer: &mut [u8]) {
+        let mut rest = buffer;
+        let mut put = |piece: &[u8]| {
+            if let Some((slot, after)) = std::mem::take(&mut rest).split_at_mut_checked(piece.len())
+            {
+                slot.copy_from_slice(piece);
+                rest = after;
+            }
+        };
+        match self.plain {
+            Some(data) => {
+                put(b"data: ");
+                put(data);
+                put(b"\n\n");
+            }
+            None => self.frame.pieces(put),
+        }
     }
 }
 
@@ -179,8 +207,9 @@ mod tests {
 
     fn encode(frame: Frame<'_>) -> String {
         frame.check().unwrap();
-        let mut out = vec![0; frame.encoded_len()];
-        frame.write(&mut out);
+        let measured = frame.measure();
+        let mut out = vec![0; measured.len()];
+        measured.write(&mut out);
         String::from_utf8(out).unwrap()
     }
 

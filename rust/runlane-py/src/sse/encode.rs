@@ -36,8 +36,9 @@ pub(crate) fn encode_sse<'py>(
             "give data or another field; an empty frame says nothing",
         ),
     })?;
-    PyBytes::new_with(py, frame.encoded_len(), |buffer| {
-        frame.write(buffer);
+    let measured = frame.measure();
+    PyBytes::new_with(py, measured.len(), |buffer| {
+        measured.write(buffer);
         Ok(())
     })
 }
