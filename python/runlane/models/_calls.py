@@ -189,7 +189,7 @@ class _Collector:
         try:
             return ToolCallPart.model_validate(fields)
         except ValidationError:
-            self._fail(f"call {buffer.index} cannot be recorded: its id is longer than 512 characters")
+            self._fail(f"call {buffer.index} cannot be recorded: its id and name need 1 to 512 characters each")
 
     def _check_open(self) -> None:
         if self._over is not None:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pydantic import JsonValue
 
 from runlane.models._messages import model_protocol_error
-from runlane.models._repair import SurrogateMender
+from runlane.models._repair import SurrogateMender, repair_text, repair_value
 from runlane.models._stream import FunctionCallDelta, ModelPart
 from runlane.records import JsonObject
 
@@ -39,13 +39,14 @@ class _Call:
 class CallTracker:
     """Turns a provider's call fragments into `FunctionCallDelta`s with stable indexes."""
 
-    __slots__ = ("_by_provider_index", "_calls", "_last", "_new_id")
+    __slots__ = ("_by_provider_index", "_calls", "_last", "_mended", "_new_id")
 
     def __init__(self, new_id: Callable[[], str]) -> None:
         """Start without calls; `new_id` names a call whose provider does not."""
         self._calls: dict[int, _Call] = {}
         self._by_provider_index: dict[int, _Call] = {}
         self._last: _Call | None = None
+        self._mended = False
         self._new_id = new_id
 
     def __bool__(self) -> bool:
@@ -54,8 +55,8 @@ class CallTracker:
 
     @property
     def repaired(self) -> bool:
-        """Whether a lone surrogate was replaced in some arguments."""
-        return any(call.mender.repaired for call in self._calls.values())
+        """Whether a lone surrogate was replaced in some call."""
+        return self._mended or any(call.mender.repaired for call in self._calls.values())
 
     def read(self, entry: JsonValue, parts: list[ModelPart]) -> None:
         """Read one entry of `tool_calls`.
@@ -70,7 +71,7 @@ class CallTracker:
             function = {}
         if not isinstance(function, dict):
             model_protocol_error("the function of a tool call is not an object")
-        call_id, name = _text(entry, "id"), _text(function, "name")
+        call_id, name = self._text(entry, "id"), self._text(function, "name")
         began = len(self._calls)
         call = self._locate(_index(entry), call_id, name)
         new = len(self._calls) > began
@@ -79,7 +80,7 @@ class CallTracker:
             id=None if call.id else call_id,
             name=None if name == call.name else name,
             arguments=call.mender.add(_arguments(function)) or None,
-            provider_options={key: entry[key] for key in entry if key not in _KNOWN} or None,
+            provider_options=self._options(entry),
         )
         call.id = call.id or call_id
         call.name = call.name or name
@@ -113,6 +114,23 @@ class CallTracker:
             if rest or call_id:
                 parts.append(FunctionCallDelta(call.index, id=call_id, arguments=rest))
 
+    def _text(self, holder: JsonObject, key: str) -> str | None:
+        value = holder.get(key)
+        if value is not None and not isinstance(value, str):
+            model_protocol_error(f"the {key} of a tool call is not text")
+        text = repair_text(value or "")
+        self._mended = self._mended or text != (value or "")
+        return text or None
+
+    def _options(self, entry: JsonObject) -> JsonObject | None:
+        """Return what the provider attached to a call."""
+        given: JsonObject = {key: entry[key] for key in entry if key not in _KNOWN}
+        if not given:
+            return None
+        options = {repair_text(key): repair_value(value) for key, value in given.items()}
+        self._mended = self._mended or options != given
+        return options
+
     def _locate(self, index: int | None, call_id: str | None, name: str | None) -> _Call:
         if index is not None:
             call = self._by_provider_index.get(index)
@@ -143,13 +161,6 @@ def _index(entry: JsonObject) -> int | None:
     if isinstance(index, bool) or not isinstance(index, int) or index < 0:
         model_protocol_error(f"a tool call has the index {index!r}")
     return index
-
-
-def _text(holder: JsonObject, key: str) -> str | None:
-    value = holder.get(key)
-    if value is not None and not isinstance(value, str):
-        model_protocol_error(f"the {key} of a tool call is not text")
-    return value or None
 
 
 def _arguments(function: JsonObject) -> str:

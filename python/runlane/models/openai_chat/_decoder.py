@@ -22,7 +22,7 @@ from runlane.errors import ModelError, ModelProtocolError, ProviderStreamCutErro
 from runlane.ids import RandomIds
 from runlane.models._failure import provider_error
 from runlane.models._messages import model_protocol_error
-from runlane.models._repair import parse_json
+from runlane.models._repair import parse_json, repair_text, repair_value
 from runlane.models._stream import (
     FinishReason,
     FinishReport,
@@ -75,6 +75,7 @@ class OpenAIChatDecoder:
     Args:
         new_call_id: Names a tool call whose provider gives it no id; random by default.
         currency: What a cost figure is in (three letters), if the endpoint is known to report one.
+        secrets: Texts that must not be in an error, even if the provider repeats them.
 
     Attributes:
         failure: Why the response failed, or None.
@@ -89,11 +90,18 @@ class OpenAIChatDecoder:
         FinishReport(reason='stop', raw_reason='stop')
     """
 
-    def __init__(self, *, new_call_id: Callable[[], str] = _random_call_id, currency: str | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        new_call_id: Callable[[], str] = _random_call_id,
+        currency: str | None = None,
+        secrets: tuple[str, ...] = (),
+    ) -> None:
         self.failure: ModelError | None = None
         self.ended = False
         self.notes: list[StreamNote] = []
         self._currency = currency
+        self._secrets = secrets
         self._output = OutputReader(new_call_id)
         self._events = 0
         self._raw_finish: str | None = None
@@ -234,7 +242,7 @@ class OpenAIChatDecoder:
             return
         if not isinstance(reason, str):
             self._malformed("the finish reason is not text")
-        self._raw_finish = reason
+        self._raw_finish = repair_text(reason)
 
     def _identify(self, chunk: JsonObject, parts: list[ModelPart]) -> None:
         """Learn who answers. Azure's first chunk leaves id and model empty; Snowflake never gives an id."""
@@ -251,12 +259,13 @@ class OpenAIChatDecoder:
     def _report_usage(self, raw: JsonObject, parts: list[ModelPart]) -> None:
         if self._usage is not None and self._usage.raw == raw:
             return
-        self._usage = merge_usage(self._usage, read_usage(raw, currency=self._currency))
+        kept = {repair_text(key): repair_value(value) for key, value in raw.items()}
+        self._usage = merge_usage(self._usage, read_usage(kept, currency=self._currency))
         parts.append(UsageReport(self._usage))
 
     def _meet_error(self, error: JsonValue) -> None:
         reply = read_error(error, where="failed in the middle of its answer", fallback="stream-error")
-        failure = provider_error(reply, provider=PROVIDER_ID)
+        failure = provider_error(reply, provider=PROVIDER_ID, secrets=self._secrets)
         if self._raw_finish in (None, "error"):
             raise failure
         self.notes.append(StreamNote("error-after-finish", str(failure)))
@@ -298,7 +307,7 @@ class OpenAIChatDecoder:
 
 
 def _filled(value: JsonValue) -> str | None:
-    return value if isinstance(value, str) and value else None
+    return repair_text(value) if isinstance(value, str) and value else None
 
 
 def _problem(error: ValueError) -> str:

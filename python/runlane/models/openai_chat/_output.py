@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Callable
 from typing import Final
 
 from pydantic import JsonValue
 
 from runlane.models._messages import model_protocol_error
-from runlane.models._repair import SurrogateMender
+from runlane.models._repair import SurrogateMender, repair_text, repair_value
 from runlane.models._stream import (
     FileOutput,
     ModelPart,
@@ -53,11 +52,12 @@ class OutputReader:
         self._field: str | None = None
         self._details: list[JsonValue] = []
         self._sources: set[str] = set()
+        self._mended = False
 
     @property
     def repaired(self) -> bool:
         """Whether a lone surrogate was replaced."""
-        return self._text.repaired or self._thought.repaired or self.calls.repaired
+        return self._mended or self._text.repaired or self._thought.repaired or self.calls.repaired
 
     def add(self, said: Scanned, parts: list[ModelPart]) -> bool:
         """Take what the fast scan found in a chunk.
@@ -149,7 +149,13 @@ class OutputReader:
         elif kind == "refusal" and isinstance(piece.get("refusal"), str):
             self.read({"refusal": piece["refusal"]}, parts)
         else:
-            parts.append(OpaqueOutput(PROVIDER_ID, piece))
+            parts.append(OpaqueOutput(PROVIDER_ID, self._mend(piece)))
+
+    def _mend(self, value: JsonValue) -> JsonValue:
+        """Repair what is kept as the provider gave it."""
+        mended = repair_value(value)
+        self._mended = self._mended or mended != value
+        return mended
 
     def _read_reasoning(self, delta: JsonObject, parts: list[ModelPart]) -> None:
         for field in _REASONING_FIELDS:
@@ -187,7 +193,7 @@ class OutputReader:
         if self._field is not None:
             options["field"] = self._field
         if self._details:
-            options["reasoning_details"] = self._details
+            options["reasoning_details"] = self._mend(self._details)
         parts.append(ReasoningDelta(phase="end", provider_options=options or None))
         self._reasoning, self._field, self._details = False, None, []
 
@@ -210,7 +216,7 @@ class OutputReader:
                 self._read_annotation(annotation, parts)
         if isinstance(images, list):
             for image in images:
-                _read_image(image, parts)
+                self._read_image(image, parts)
 
     def _read_annotation(self, annotation: JsonValue, parts: list[ModelPart]) -> None:
         citation = annotation.get("url_citation") if isinstance(annotation, dict) else None
@@ -222,7 +228,17 @@ class OutputReader:
     def _add_source(self, url: str, title: str | None, parts: list[ModelPart]) -> None:
         if url and url not in self._sources:
             self._sources.add(url)
-            parts.append(SourceOutput(url, url, title or None))
+            address, name = repair_text(url), repair_text(title or "")
+            self._mended = self._mended or (address, name) != (url, title or "")
+            parts.append(SourceOutput(address, address, name or None))
+
+    def _read_image(self, image: JsonValue, parts: list[ModelPart]) -> None:
+        """Read an image a model made, given as a data URL; one given otherwise is passed on as it is."""
+        file = _inline_image(image)
+        if file is not None:
+            parts.append(file)
+        elif isinstance(image, dict):
+            parts.append(OpaqueOutput(PROVIDER_ID, self._mend(image)))
 
 
 def _thinking_text(thinking: JsonValue) -> str:
@@ -249,18 +265,17 @@ def _join_detail(details: list[JsonValue], detail: JsonValue) -> None:
     details.append(dict(detail) if isinstance(detail, dict) else detail)
 
 
-def _read_image(image: JsonValue, parts: list[ModelPart]) -> None:
-    """Read an image a model made, given as a data URL; one given otherwise is passed on as it is."""
+def _inline_image(image: JsonValue) -> FileOutput | None:
+    """Return the image a data URL holds, or None."""
     holder = image.get("image_url") if isinstance(image, dict) else None
     url = holder.get("url") if isinstance(holder, dict) else None
-    if isinstance(url, str) and url.startswith("data:"):
-        head, _, encoded = url[5:].partition(",")
-        media_type, _, encoding = head.partition(";")
-        try:
-            if encoding == "base64" and media_type:
-                parts.append(FileOutput(media_type, base64.b64decode(encoded, validate=True)))
-                return
-        except binascii.Error:
-            pass
-    if isinstance(image, dict):
-        parts.append(OpaqueOutput(PROVIDER_ID, image))
+    if not isinstance(url, str) or not url.startswith("data:"):
+        return None
+    head, _, encoded = url[5:].partition(",")
+    media_type, _, encoding = head.partition(";")
+    if encoding != "base64" or not media_type:
+        return None
+    try:
+        return FileOutput(media_type, base64.b64decode(encoded, validate=True))
+    except ValueError:  # not base64, or not even ASCII
+        return None

@@ -133,7 +133,7 @@ class OpenAIChat(ChatProvider):
                 headers=self._headers,
                 body=encode_request(self.model_id, messages, context, self._dialect),
             ),
-            decoder=OpenAIChatDecoder(new_call_id=self._new_call_id, currency=self._currency),
+            decoder=OpenAIChatDecoder(new_call_id=self._new_call_id, currency=self._currency, secrets=self._secrets),
             context=context,
             explain=self._explain,
         )
