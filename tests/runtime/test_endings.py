@@ -199,6 +199,20 @@ async def test_a_providers_own_idle_timeout_is_a_timeout() -> None:
     assert (result.reason, result.error) == ("timeout", silent)
 
 
+async def test_a_provider_that_watches_its_connection_decides_what_silence_is() -> None:
+    """No part for longer than the idle timeout is no time-out when the provider watches the silence itself."""
+    hold, model = held_after("one")
+    model.watches_silence = True
+    async with opened(model) as scene:
+        ticket = scene.runtime.submit(CONVERSATION, "Hi")
+        await hold.reached()
+        await scene.clock.advance(1000.0)
+        assert ticket.result.done is False
+        assert model.calls[0].context.idle_timeout == 60.0
+        hold.release()
+        assert (await ticket.result).reason == "success"
+
+
 async def test_a_failed_turn_blocks_nothing_and_stays_in_the_prompt() -> None:
     """After a failure the next turn runs; the model sees the failed answer, marked."""
     failure = ProviderError("overloaded", provider="openai-chat", status=503)

@@ -68,10 +68,13 @@ class ChatProvider(ABC):
     Attributes:
         provider_id: The wire protocol's key, such as `openai-chat`; also the name on provider envelopes.
         model_id: The provider's name of the model.
+        watches_silence: Whether it holds to `ModelProviderContext.idle_timeout` itself, which only it can do by all
+            that the connection sends, comments included. Otherwise its caller measures the time between parts.
     """
 
     provider_id: str
     model_id: str
+    watches_silence: bool = False
 
     @abstractmethod
     def open_stream(

@@ -48,7 +48,8 @@ class LoopConfig:
         max_steps: Provider calls of one run at most; 50. A run that would need more ends as `policy_stop` with the
             policy name `max-steps`.
         idle_timeout: Seconds of silence of an open provider call after which the run ends with reason `timeout`; 60.
-            None waits for ever. The time between steps does not count.
+            None waits for ever. The time between steps does not count. A provider that watches its connection itself
+            decides what silence is: comments that keep a stream alive are none.
 
     Raises:
         UsageError, InvalidValueError: A value of the wrong type or outside its range; names the field.

@@ -134,7 +134,8 @@ class LiveTurn:
         self._steps += 1
         self._step_start = self.writer.draft.size
         limit = self._core.config.loop.idle_timeout
-        watched = None if limit is None else self._core.idle_watch.add(self._signal, limit)
+        unwatched = limit is None or self.model.provider.watches_silence
+        watched = None if unwatched else self._core.idle_watch.add(self._signal, limit or 0.0)
         context = ModelProviderContext(
             signal=self._signal,
             options=self.model.options,

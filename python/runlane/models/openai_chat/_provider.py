@@ -106,6 +106,8 @@ class OpenAIChat(ChatProvider):
             transport=transport,
         )
 
+    watches_silence = True
+
     @override
     def __repr__(self) -> str:
         return f"OpenAIChat({self.model_id!r}, base_url={self._base_url!r})"
