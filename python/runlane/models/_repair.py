@@ -9,7 +9,9 @@ from typing import NoReturn
 from pydantic import JsonValue
 from pydantic_core import from_json
 
-__all__ = ["SurrogateMender", "parse_json", "repair_text", "repair_value"]
+from runlane.records import JsonObject
+
+__all__ = ["SurrogateMender", "parse_json", "repair_object", "repair_text", "repair_value"]
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
@@ -34,8 +36,13 @@ def repair_value(value: JsonValue, /) -> JsonValue:
     if isinstance(value, list):
         return [repair_value(item) for item in value]
     if isinstance(value, dict):
-        return {repair_text(key): repair_value(item) for key, item in value.items()}
+        return repair_object(value)
     return value
+
+
+def repair_object(value: JsonObject, /) -> JsonObject:
+    """Repair every text within a JSON object, keys included; the object itself is not changed."""
+    return {repair_text(key): repair_value(item) for key, item in value.items()}
 
 
 def parse_json(text: str, /) -> tuple[JsonValue, bool]:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pydantic import JsonValue
 
 from runlane.models._messages import model_protocol_error
-from runlane.models._repair import SurrogateMender, repair_text, repair_value
+from runlane.models._repair import SurrogateMender, repair_object, repair_text
 from runlane.models._stream import FunctionCallDelta, ModelPart
 from runlane.records import JsonObject
 
@@ -127,7 +127,7 @@ class CallTracker:
         given: JsonObject = {key: entry[key] for key in entry if key not in _KNOWN}
         if not given:
             return None
-        options = {repair_text(key): repair_value(value) for key, value in given.items()}
+        options = repair_object(given)
         self._mended = self._mended or options != given
         return options
 

@@ -22,7 +22,7 @@ from runlane.errors import ModelError, ModelProtocolError, ProviderStreamCutErro
 from runlane.ids import RandomIds
 from runlane.models._failure import provider_error
 from runlane.models._messages import model_protocol_error
-from runlane.models._repair import parse_json, repair_text, repair_value
+from runlane.models._repair import parse_json, repair_object, repair_text
 from runlane.models._stream import (
     FinishReason,
     FinishReport,
@@ -259,8 +259,7 @@ class OpenAIChatDecoder:
     def _report_usage(self, raw: JsonObject, parts: list[ModelPart]) -> None:
         if self._usage is not None and self._usage.raw == raw:
             return
-        kept = {repair_text(key): repair_value(value) for key, value in raw.items()}
-        self._usage = merge_usage(self._usage, read_usage(kept, currency=self._currency))
+        self._usage = merge_usage(self._usage, read_usage(repair_object(raw), currency=self._currency))
         parts.append(UsageReport(self._usage))
 
     def _meet_error(self, error: JsonValue) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from runlane.models._messages import model_protocol_error
-from runlane.models._repair import SurrogateMender, repair_text, repair_value
+from runlane.models._repair import SurrogateMender, repair_object, repair_text
 from runlane.models._stream import (
     FileOutput,
     ModelPart,
@@ -151,9 +151,9 @@ class OutputReader:
         else:
             parts.append(OpaqueOutput(PROVIDER_ID, self._mend(piece)))
 
-    def _mend(self, value: JsonValue) -> JsonValue:
+    def _mend(self, value: JsonObject) -> JsonObject:
         """Repair what is kept as the provider gave it."""
-        mended = repair_value(value)
+        mended = repair_object(value)
         self._mended = self._mended or mended != value
         return mended
 
@@ -193,8 +193,8 @@ class OutputReader:
         if self._field is not None:
             options["field"] = self._field
         if self._details:
-            options["reasoning_details"] = self._mend(self._details)
-        parts.append(ReasoningDelta(phase="end", provider_options=options or None))
+            options["reasoning_details"] = self._details
+        parts.append(ReasoningDelta(phase="end", provider_options=self._mend(options) or None))
         self._reasoning, self._field, self._details = False, None, []
 
     def _read_calls(self, delta: JsonObject, parts: list[ModelPart]) -> None:
