@@ -313,7 +313,7 @@ def _rows_that_mention(path: Path, *needles: str) -> list[tuple[str, object]]:
     found: list[tuple[str, object]] = []
     tables = [str(row[0]) for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
     for table in tables:
-        for row in connection.execute(f"SELECT * FROM {table}"):  # noqa: S608  names from the schema
+        for row in connection.execute(f"SELECT * FROM {table}"):
             text = " ".join(
                 value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value) for value in row
             )
