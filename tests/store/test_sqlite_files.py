@@ -252,8 +252,8 @@ async def test_many_events_are_read_by_one_lookup(tmp_path: Path) -> None:
         for index in range(300):
             await store.append_event(conversation_id="c1", kind="state/set", payload={"n": index, "pad": "x" * 2000})
         plan = store.driver.writer._connection.execute(
-            "EXPLAIN QUERY PLAN SELECT 1 FROM event WHERE id = 'x' AND key >> 32 = 1"
+            "EXPLAIN QUERY PLAN SELECT 1 FROM event WHERE id = 'x' AND conversation = 1"
         ).fetchall()
-        assert "event_by_id (id=? AND <expr>=?)" in str(plan[0][3])
+        assert "event_by_id (id=? AND conversation=?)" in str(plan[0][3])
         page = await store.read_events(ReadEvents(conversation_id="c1", from_seq=299))
         assert [event.payload["n"] for event in page.items] == [298, 299]

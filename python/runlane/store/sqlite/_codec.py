@@ -21,7 +21,6 @@ __all__ = [
     "HEAD_COLUMNS",
     "MESSAGE_COLUMNS",
     "RUN_COLUMNS",
-    "SEQ_BITS",
     "event_row",
     "first_row",
     "head_row",
@@ -34,14 +33,11 @@ __all__ = [
 
 Values: TypeAlias = "tuple[SQLiteValue, ...]"
 
-SEQ_BITS: Final = 32
-"""Bits of an entry's sequence in its key; the conversation's number is above."""
-
 HEAD_COLUMNS: Final = (
     "version, seq, lane_epoch, lane_owner, purged, lowest, next_place, gap, created_at, changed_at, active_at"
 )
 MESSAGE_COLUMNS: Final = "id, position, version, run_id, role, status, content, removed_at"
-EVENT_COLUMNS: Final = f"key & {(1 << SEQ_BITS) - 1}, version, id, command_id, kind, occurred_at, body, ignorable"
+EVENT_COLUMNS: Final = "seq, version, id, command_id, kind, occurred_at, body, ignorable"
 RUN_COLUMNS: Final = (
     "no, id, schema_version, arrival, version, place, assistant_message_id, queue_priority, created_at, request, "
     "inputs, state, revision, execution_sequence, owner_id, fencing_token, terminal_reason, terminal_policy_name, "

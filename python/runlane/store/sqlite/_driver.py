@@ -114,16 +114,11 @@ class SqliteDriver(StoreDriver):
 
     def _open(self) -> None:
         options = self.options
-        prepare(self.path, options.durability, options.busy_timeout, store_id=self._ids.new("store"))
+        connection = prepare(self.path, options.durability, options.busy_timeout, store_id=self._ids.new("store"))
         self._host = Host()
         relaxed = partial(connect, self.path, "relaxed", options.busy_timeout)
-        with typed(self.location):
-            keeper = Keeper(relaxed, self._host, options.lease_ttl, options.lease_beat)
-            try:
-                writer = Writer(self._connect, self.location, self._host, keeper.committed, options.max_waiting)
-            except BaseException:
-                keeper.close()
-                raise
+        keeper = Keeper(relaxed, self._host, options.lease_ttl, options.lease_beat)
+        writer = Writer(connection, self.location, self._host, keeper.committed, options.max_waiting)
         writer.checkpoint_wanted = keeper.wants_checkpoint
         readers = Readers(self._connect, self.location, self._host, options.readers)
         self._opened = _Opened(os.getpid(), writer, readers, keeper)

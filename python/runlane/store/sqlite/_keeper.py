@@ -88,7 +88,7 @@ class Keeper:
         self._checkpoint = False
         self._backfilled = False
         self._pages_then = 0
-        self._data_version = 0
+        self._data_version = -1
         self._thread = threading.Thread(target=self._run, name="runlane-keeper", daemon=True)
         self._thread.start()
 
@@ -152,18 +152,24 @@ class Keeper:
     # --- in the thread ----------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        connection = self._connect()
-        self._data_version = connection.data_version()
+        connection: apsw.Connection | None = None
         while self._sleep():
-            # Whatever fails here is tried again at the next beat; a lease that cannot be renewed runs out by itself.
-            with suppress(apsw.Error):
+            try:
+                connection = connection or self._connect()
                 self._beat_once(connection)
                 self._look_around(connection)
                 self._backfill(connection)
-        connection.close()
+            except apsw.Error:
+                # Tried again soon; a lease that cannot be renewed runs out by itself.
+                with self._wake:
+                    self._wake.wait(_POLL)
+        if connection is not None:
+            connection.close()
 
     def _sleep(self) -> bool:
         with self._wake:
+            while not self._closed and not self._checkpoint and not self._leases and not self._waiters:
+                self._wake.wait()
             if not self._closed and not self._checkpoint:
                 rest = max(0.0, self._next_beat - self._host.now()) if self._leases else None
                 if self._waiters:

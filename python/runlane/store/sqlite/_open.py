@@ -99,8 +99,8 @@ class _Patience:
 # --- the file -----------------------------------------------------------------------------------------------------
 
 
-def prepare(path: Path, durability: Durability, busy_timeout: float, /, *, store_id: str) -> None:
-    """Make sure that a file is a store of this version: create it, migrate it, or refuse it.
+def prepare(path: Path, durability: Durability, busy_timeout: float, /, *, store_id: str) -> apsw.Connection:
+    """Make sure that a file is a store of this version: create it, migrate it, or refuse it; return a connection.
 
     Many processes may do this at once: they take turns by a lock on a file beside it.
 
@@ -124,8 +124,10 @@ def prepare(path: Path, durability: Durability, busy_timeout: float, /, *, store
         connection = connect(path, durability, busy_timeout)
         try:
             _bring_up_to_date(connection, path, store_id)
-        finally:
+        except BaseException:
             connection.close()
+            raise
+        return connection
 
 
 def _prepare_folder(path: Path) -> None:

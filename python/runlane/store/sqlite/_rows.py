@@ -32,7 +32,6 @@ from runlane.store.sqlite._codec import (
     HEAD_COLUMNS,
     MESSAGE_COLUMNS,
     RUN_COLUMNS,
-    SEQ_BITS,
     Values,
     event_row,
     first_row,
@@ -286,7 +285,7 @@ class SqliteRows(Rows):
         number = self.number(conversation_id)
         row = first_row(
             self.cursor.execute(
-                f"SELECT {EVENT_COLUMNS} FROM event WHERE id = ? AND key >> 32 = ?",  # noqa: S608  constant columns
+                f"SELECT {EVENT_COLUMNS} FROM event WHERE id = ? AND conversation = ?",  # noqa: S608  constant columns
                 (event_id, number),
             )
         )
@@ -294,11 +293,10 @@ class SqliteRows(Rows):
 
     @override
     def entries(self, conversation_id: str, first: int, last: int, limit: int, /) -> list[EventRow]:
-        number = self.number(conversation_id)
-        most = (1 << SEQ_BITS) - 1
         found = self.cursor.execute(
-            f"SELECT {EVENT_COLUMNS} FROM event WHERE key BETWEEN ? AND ? ORDER BY key LIMIT ?",  # noqa: S608  as above
-            ((number << SEQ_BITS) | min(first, most), (number << SEQ_BITS) | min(last, most), limit),
+            f"SELECT {EVENT_COLUMNS} FROM event"  # noqa: S608  constant columns
+            " WHERE conversation = ? AND seq BETWEEN ? AND ? ORDER BY seq LIMIT ?",
+            (self.number(conversation_id), first, last, limit),
         )
         return [event_row(row) for row in found]
 
@@ -393,10 +391,8 @@ class SqliteRows(Rows):
             self.cursor.execute("DELETE FROM run WHERE no = ?", (run_number,))
         self.cursor.execute("DELETE FROM body WHERE no IN (SELECT no FROM message WHERE conversation = ?)", (number,))
         self.cursor.execute("DELETE FROM active_run WHERE conversation_id = ?", (conversation_id,))
-        for table in ("message", "receipt", "seed"):
+        for table in ("message", "receipt", "seed", "event"):
             self.cursor.execute(f"DELETE FROM {table} WHERE conversation = ?", (number,))  # noqa: S608  constant names
-        events = (number << SEQ_BITS, ((number + 1) << SEQ_BITS) - 1)
-        self.cursor.execute("DELETE FROM event WHERE key BETWEEN ? AND ?", events)
 
 
 def _ids(body: bytes) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import apsw
 from runlane.errors import StoreError, UsageError
 from runlane.store._bodies import encode_json
 from runlane.store._rows import Changes, Head
-from runlane.store.sqlite._codec import SEQ_BITS, run_insert, run_update
+from runlane.store.sqlite._codec import run_insert, run_update
 
 __all__ = ["PATCH_BITS", "PATCH_MASK", "save"]
 
@@ -183,7 +183,8 @@ def _save_drafts(cursor: apsw.Cursor, conversation_id: str, changes: Changes, ru
 def _save_entries(cursor: apsw.Cursor, number: int, changes: Changes) -> None:
     for row in changes.entries:
         values = (
-            (number << SEQ_BITS) | row.seq,
+            number,
+            row.seq,
             row.version,
             row.event_id,
             None if row.command_id == row.event_id else row.command_id,
@@ -194,8 +195,8 @@ def _save_entries(cursor: apsw.Cursor, number: int, changes: Changes) -> None:
         )
         try:
             cursor.execute(
-                "INSERT INTO event (key, version, id, command_id, kind, occurred_at, ignorable, body)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO event (conversation, seq, version, id, command_id, kind, occurred_at, ignorable, body)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 values,
             )
         except apsw.ConstraintError:

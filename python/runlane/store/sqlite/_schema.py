@@ -6,8 +6,9 @@ Choices worth knowing:
 * Unique indexes begin with the record's id, not with the conversation. Ids that grow with time, as those of
   `runlane.ids.RandomIds` do, are then appended at the right edge of one page that all lanes share, and a group of
   commits writes few pages.
-* Ledger entries are clustered by conversation: their key is the conversation's number and the sequence in one integer.
-  Draft rows are clustered by run in the same way.
+* Rows that are long (entries, bodies, runs) are appended at the right edge of their table, where SQLite fills pages
+  without splitting them; only the short entries of indexes lie among those of other conversations. Draft rows are
+  clustered by run: their key is the run's number and the patch in one integer.
 * `active_run` holds the backlog only. Recovery and the queue are read from it, whatever the history holds.
 * An answer's row exists from admission on, without a body: it reserves the id.
 * Bodies have a table of their own, under the number of their message's row: a message that moves or is compacted
@@ -121,7 +122,9 @@ CREATE TABLE seed (
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE event (
-  key INTEGER PRIMARY KEY,
+  no INTEGER PRIMARY KEY,
+  conversation INTEGER NOT NULL,
+  seq INTEGER NOT NULL,
   version INTEGER NOT NULL,
   id TEXT NOT NULL,
   command_id TEXT,
@@ -130,7 +133,8 @@ CREATE TABLE event (
   ignorable INTEGER NOT NULL DEFAULT 0,
   body BLOB NOT NULL
 ) STRICT;
-CREATE UNIQUE INDEX event_by_id ON event (id, key >> 32);
+CREATE UNIQUE INDEX event_by_seq ON event (conversation, seq);
+CREATE UNIQUE INDEX event_by_id ON event (id, conversation);
 
 CREATE TABLE owner (
   id TEXT PRIMARY KEY,

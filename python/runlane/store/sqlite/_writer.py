@@ -62,7 +62,7 @@ class Writer:
     """Owns the write connection.
 
     Args:
-        connect: Opens the connection; called in the thread that starts the writer.
+        connection: The only one that writes; closed with the writer.
         location: The file, for errors.
         host: Judges owners.
         committed: Called after each COMMIT with the conversations it touched.
@@ -72,7 +72,7 @@ class Writer:
 
     def __init__(
         self,
-        connect: Callable[[], apsw.Connection],
+        connection: apsw.Connection,
         location: str,
         host: Host,
         committed: Callable[[set[str]], None],
@@ -81,7 +81,7 @@ class Writer:
         self.probe = Probe()
         self.wal_pages = 0
         self.checkpoint_wanted: Callable[[int], bool] = lambda _pages: False
-        self._connection = connect()
+        self._connection = connection
         self._connection.set_wal_hook(self._note_pages)
         self._cursor = self._connection.cursor()
         self._location = location
@@ -218,6 +218,7 @@ class Writer:
                 mutation.reply.fail(error)
 
     def _finish(self) -> None:
-        with suppress(apsw.Error):
-            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        if self.wal_pages:
+            with suppress(apsw.Error):
+                self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         self._connection.close()
