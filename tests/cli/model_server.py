@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from anyio.from_thread import start_blocking_portal
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from runlane.records import Snapshot
 from runlane.store.sqlite import SqliteStore
@@ -49,14 +49,37 @@ def cut(*pieces: str) -> Reply:
     return Reply(said + spoken(" never said"), headers=_HEADERS, cut_at=len(said) + 40)
 
 
+class Served:
+    """A replay server that runs in a thread of its own."""
+
+    def __init__(self, server: ReplayServer, portal: BlockingPortal) -> None:
+        """Reach a server through the portal to its event loop."""
+        self._server = server
+        self._portal = portal
+
+    @property
+    def base_url(self) -> str:
+        """Its address."""
+        return self._server.base_url
+
+    @property
+    def requests(self) -> tuple[ReceivedRequest, ...]:
+        """The requests received so far."""
+        return self._server.requests
+
+    def release(self) -> None:
+        """Let one hanging reply go on."""
+        self._portal.call(self._server.release)
+
+
 @contextmanager
-def serving(*replies: Reply) -> Iterator[ReplayServer]:
+def serving(*replies: Reply) -> Iterator[Served]:
     """Serve replies, in order, while the block runs."""
     with (
         start_blocking_portal() as portal,
         portal.wrap_async_context_manager(ReplayServer(replies)) as server,
     ):
-        yield server
+        yield Served(server, portal)
 
 
 def asked(request: ReceivedRequest) -> list[tuple[str, str]]:
@@ -75,6 +98,6 @@ def stored(path: Path, conversation: str) -> Snapshot:
     return anyio.run(load)
 
 
-def flags(server: ReplayServer, store: Path) -> Sequence[str]:
+def flags(server: Served, store: Path) -> Sequence[str]:
     """Return the flags of a chat with a server and a store."""
     return ["--base-url", f"{server.base_url}/v1", "--model", "m", "--store", str(store)]

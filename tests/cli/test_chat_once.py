@@ -102,8 +102,20 @@ def test_a_signal_ends_the_command_and_keeps_the_part_answer(number: signal.Sign
     assert snapshot.messages[1].text == "so far"
 
 
-@pytest.mark.parametrize("columns", [40, 200])
-@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "ascii"])
+def test_ctrl_c_at_a_terminal_ends_the_command(tmp_path: Path) -> None:
+    """A single Ctrl-C ends a one shot at a terminal with 130, says that what came is kept, and keeps it."""
+    with (
+        serving(hanging("so ", "far")) as server,
+        AtTerminal(["chat", "c1", "-m", "x", *flags(server, tmp_path / "c.db")], env=environment(tmp_path)) as terminal,
+    ):
+        terminal.wait_for("so far")
+        terminal.type("\x03")
+        assert terminal.wait_end() == 130
+    assert "interrupted; what came of the answer is kept" in terminal.screen
+    assert stored(tmp_path / "c.db", "c1").messages[1].text == "so far"
+
+
+@pytest.mark.parametrize(("columns", "encoding"), [(40, "ascii"), (200, "latin-1"), (40, "utf-8")])
 def test_any_terminal_will_do(columns: int, encoding: str, tmp_path: Path) -> None:
     """A narrow terminal, and one without UTF-8, gets the answer; what it cannot show becomes a question mark."""
     with (

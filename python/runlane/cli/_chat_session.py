@@ -43,8 +43,8 @@ class ChatSession:
         self._runtime = runtime
         self._conversation = conversation
         self._terminal = terminal
-        self._types = terminal.is_typed_at
         self._talks = False
+        self._types = False
         self._view = ChatView(terminal)
         self._answers: list[Answer] = []
         self._open: list[RunTicket] = []
@@ -73,6 +73,7 @@ class ChatSession:
     async def talk(self) -> int:
         """Read inputs until there are no more, and return the exit code."""
         self._talks = True
+        self._types = self._terminal.is_typed_at
         self._view.echoes = not self._types
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._show, self._runtime.subscribe(self._conversation))
