@@ -30,6 +30,7 @@ from runlane.models._messages import (
     validate_messages,
 )
 from runlane.models._port import ChatProvider, ModelOptions, ModelProviderContext, ResolvedModel
+from runlane.models._repair import repair_object, repair_text
 from runlane.models._stream import (
     FileOutput,
     FinishReason,
@@ -86,6 +87,8 @@ __all__ = [
     "is_tool_result_failure",
     "model_protocol_error",
     "parse_arguments",
+    "repair_object",
+    "repair_text",
     "usage_from_model",
     "validate_messages",
 ]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from typing import NoReturn
+from collections.abc import Iterator
+from typing import Final, NoReturn, TypeAlias
 
 from pydantic import JsonValue
 from pydantic_core import from_json
@@ -13,6 +14,9 @@ from runlane.records import JsonObject
 
 __all__ = ["SurrogateMender", "parse_json", "repair_object", "repair_text", "repair_value"]
 
+_Container: TypeAlias = list[JsonValue] | JsonObject
+
+_DEEPEST: Final = 600
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
@@ -30,19 +34,46 @@ def repair_text(text: str, /) -> str:
 
 
 def repair_value(value: JsonValue, /) -> JsonValue:
-    """Repair every text within a JSON value, keys included; the value itself is not changed."""
-    if isinstance(value, str):
-        return repair_text(value)
-    if isinstance(value, list):
-        return [repair_value(item) for item in value]
-    if isinstance(value, dict):
-        return repair_object(value)
-    return value
+    """Repair every text within a JSON value, keys included; the value itself is not changed.
+
+    What lies deeper than any record may be nested is left as it is.
+    """
+    whole: list[JsonValue] = [value]
+    layer: list[_Container] = [whole]
+    for _ in range(_DEEPEST):
+        if not layer:
+            break
+        layer = [fresh for holder in layer for fresh in _repair_items(holder)]
+    return whole[0]
 
 
 def repair_object(value: JsonObject, /) -> JsonObject:
-    """Repair every text within a JSON object, keys included; the object itself is not changed."""
-    return {repair_text(key): repair_value(item) for key, item in value.items()}
+    """Repair every text within a JSON object, keys included; see `repair_value`."""
+    repaired = repair_value(value)
+    return repaired if isinstance(repaired, dict) else value
+
+
+def _repair_items(holder: _Container) -> Iterator[_Container]:
+    """Repair the texts a container holds; give the copies of the containers it holds, whose items are still to do."""
+    if isinstance(holder, dict):
+        for key, item in holder.items():
+            holder[key] = _fresh(item)
+    else:
+        holder[:] = map(_fresh, holder)
+    for item in holder.values() if isinstance(holder, dict) else holder:
+        if isinstance(item, list | dict):
+            yield item
+
+
+def _fresh(item: JsonValue) -> JsonValue:
+    """Return a repaired text, a copy of a container with its keys repaired, or anything else as it is."""
+    if isinstance(item, str):
+        return repair_text(item)
+    if isinstance(item, list):
+        return list(item)
+    if isinstance(item, dict):
+        return {repair_text(key): held for key, held in item.items()}
+    return item
 
 
 def parse_json(text: str, /) -> tuple[JsonValue, bool]:

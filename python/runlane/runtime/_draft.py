@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
+from runlane.canonical import canonical_record_json
+from runlane.errors import CanonicalJsonError, InvalidValueError
 from runlane.models import ReasoningDelta
 from runlane.records import (
     ControlPart,
@@ -16,12 +19,17 @@ from runlane.records import (
     Part,
     ProviderEnvelope,
     ReasoningPart,
+    Record,
     Run,
     TextPart,
+    validated,
 )
 from runlane.store import DraftPatch, GrownPart
 
 __all__ = ["Draft", "DraftMark"]
+
+_MAX_DEPTH: Final = 500
+"""How deep a part may be nested: as deep as a stored record, less what the message around it takes."""
 
 
 @dataclass(slots=True)
@@ -53,6 +61,14 @@ class DraftMark:
     parts: tuple[tuple[_Growing, int, ProviderEnvelope | None] | Part, ...]
 
 
+def _check_storable(record: Record, what: str) -> None:
+    try:
+        canonical_record_json(record.to_json(), max_depth=_MAX_DEPTH)
+    except CanonicalJsonError as error:
+        path = what + error.path.replace("/", ".")
+        raise InvalidValueError(f"cannot be stored as JSON: {error.problem}", argument=path) from None
+
+
 class Draft:
     """The answer of one execution.
 
@@ -61,6 +77,8 @@ class Draft:
     | text | appended to the last part if that is text, else a new text part |
     | reasoning start, delta, end | one part from start to end, even if other parts came in between |
     | anything else | a part of its own |
+
+    What cannot be stored is refused when it comes: an answer that holds it could neither be checkpointed nor ended.
     """
 
     def __init__(self, run: Run, parts: tuple[Part, ...] = (), /) -> None:
@@ -84,10 +102,16 @@ class Draft:
             self._parts.append(_Growing(is_reasoning=False, pieces=[text]))
 
     def add_reasoning(self, delta: ReasoningDelta, provider_id: str, /) -> ProviderEnvelope | None:
-        """Append reasoning; returns the envelope of what the provider attached."""
+        """Append reasoning; returns the envelope of what the provider attached.
+
+        Raises:
+            InvalidValueError: What it attached has no stored form.
+        """
         envelope = None
         if delta.provider_options is not None:
-            envelope = ProviderEnvelope(provider=provider_id, data=delta.provider_options)
+            given = {"provider": provider_id, "data": delta.provider_options}
+            envelope = validated(ProviderEnvelope, given, argument="provider_options")
+            _check_storable(envelope, "reasoning")
         opened = self._reasoning
         if opened is None and delta.phase == "end" and not delta.text and envelope is None:
             return None
@@ -103,7 +127,12 @@ class Draft:
         return envelope
 
     def add(self, part: Part, /) -> None:
-        """Append a whole part."""
+        """Append a whole part.
+
+        Raises:
+            InvalidValueError: It holds something that has no stored form.
+        """
+        _check_storable(part, part.type)
         self._parts.append(part)
 
     def cut(self, size: int, /) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from runlane.contracts import CancelToken, Id
-from runlane.errors import ProviderStreamCutError, UsageError
+from runlane.errors import InvalidValueError, ProviderStreamCutError, UsageError
 from runlane.models import (
     AnyModelMessage,
     FileOutput,
@@ -22,6 +22,8 @@ from runlane.models import (
     SourceOutput,
     TextDelta,
     UsageReport,
+    repair_object,
+    repair_text,
 )
 from runlane.records import (
     Part,
@@ -32,6 +34,7 @@ from runlane.records import (
     SourcePart,
     ToolCallPart,
     ToolResultPart,
+    validated,
 )
 from runlane.runtime._announcing import RunVoice
 from runlane.runtime._core import RuntimeCore
@@ -173,11 +176,13 @@ class LiveTurn:
         if isinstance(part, TextDelta):
             if not part.text:
                 return
-            self.writer.draft.add_text(part.text)
-            telling = self._voice.text(part.text)
+            text = repair_text(part.text)
+            self.writer.draft.add_text(text)
+            telling = self._voice.text(text)
         elif isinstance(part, ReasoningDelta):
-            envelope = self.writer.draft.add_reasoning(part, self.model.provider.provider_id)
-            telling = self._voice.reasoning(part, envelope)
+            thought = _repaired(part)
+            envelope = self.writer.draft.add_reasoning(thought, self.model.provider.provider_id)
+            telling = self._voice.reasoning(thought, envelope)
         elif isinstance(part, ToolCallPart | ToolResultPart):
             self.writer.draft.add(part)
             telling = self._voice.tool(part)
@@ -190,10 +195,13 @@ class LiveTurn:
     def _emit_quietly(self, part: ModelPart) -> None:
         """Add what no transient event speaks of."""
         match part:
-            case SourceOutput(source_id, url, title):
-                self.writer.draft.add(SourcePart(source_id=source_id, url=url, title=title or None))
+            case SourceOutput():
+                self.writer.draft.add(_source(part))
             case OpaqueOutput(provider, data):
-                self.writer.draft.add(ProviderPart(envelope=ProviderEnvelope(provider=provider, data=data)))
+                envelope = {"provider": provider, "data": repair_object(data)}
+                self.writer.draft.add(
+                    ProviderPart(envelope=validated(ProviderEnvelope, envelope, argument="opaque output"))
+                )
             case FileOutput():
                 raise UsageError("the model made a file and nothing is configured to keep it", argument="files")
             case _:
@@ -213,6 +221,26 @@ class LiveTurn:
         if self._steps >= self._core.config.loop.max_steps:
             return Boundary(stop="max-steps")
         return Boundary()
+
+
+def _source(part: SourceOutput) -> SourcePart:
+    """Return a citation; an address that is no URL stays as its id, rather than costing the answer."""
+    said = {"source_id": part.source_id, "url": part.url, "title": part.title}
+    source = {name: repair_text(text) for name, text in said.items() if text}
+    try:
+        return validated(SourcePart, source, argument="source")
+    except InvalidValueError:
+        source.pop("url", None)
+        return validated(SourcePart, source, argument="source")
+
+
+def _repaired(part: ReasoningDelta) -> ReasoningDelta:
+    """Return reasoning as it can be stored, whatever its provider made of it."""
+    options = part.provider_options
+    text = repair_text(part.text) if part.text else part.text
+    if options is None and text == part.text:
+        return part
+    return replace(part, text=text, provider_options=None if options is None else repair_object(options))
 
 
 class _Step:
