@@ -176,11 +176,10 @@ def recoverable_runs(rows: Rows, cursor: tuple[str, str] | None, limit: int, /) 
     found = rows.recoverable(cursor, limit + 1)
     page = found[:limit]
     owners = rows.owners({row.run.owner_id for _, row in page if row.run.owner_id is not None})
+    alive = {owner_id: owner.alive for owner_id, owner in owners.items()}
     items = tuple(
         RecoverableDescriptor(
-            conversation_id=conversation_id,
-            run=row.run,
-            owner_alive=owners[owner].alive if (owner := row.run.owner_id) in owners else None,
+            conversation_id=conversation_id, run=row.run, owner_alive=alive.get(row.run.owner_id or "")
         )
         for conversation_id, row in page
     )

@@ -252,6 +252,6 @@ def advance(view: View, changes: Changes, /) -> None:
         view.messages[message_id] = MessagePlace(message_id, position, None)
     for message_id, version in changes.removed:
         view.messages[message_id] = MessagePlace(message_id, None, version)
-    for change in changes.drafts:
+    for change in changes.drafts if view.drafts else ():
         kept = () if change.patch == 0 else view.drafts.get(change.run_id, ())
         view.drafts[change.run_id] = kept if change.patch == 0 else (*kept, change.body)
