@@ -345,6 +345,26 @@ async def test_a_close_during_a_decision_writes_nothing_afterwards() -> None:
     assert ([outcome.action for outcome in outcomes], view.run.state) == (["failed"], "running")
 
 
+async def test_a_close_does_not_wait_for_the_turn_of_what_is_being_recovered() -> None:
+    """While a recovered run executes and its successor waits, close stops the one and leaves the other queued."""
+    outcomes: list[RecoveryOutcome] = []
+    async with MemoryStore() as store:
+        ids = await _orphan(store, also=("second",))
+        hold, model = held_after("one")
+        async with opened(model, store=store) as scene, anyio.create_task_group() as tasks:
+
+            async def recover() -> None:
+                outcomes.extend(await scene.runtime.recover())
+
+            tasks.start_soon(recover)
+            await hold.reached()
+            await anyio.wait_all_tasks_blocked()
+            assert (await scene.runtime.close()).settled is True
+        active = await store.list_active_runs(CONVERSATION)
+    assert [outcome.action for outcome in outcomes] == ["requeued", "failed"]
+    assert [(run.id, run.state) for run in active] == [(ids[1], "queued")]
+
+
 @asynccontextmanager
 async def _with_one_queued() -> AsyncIterator[tuple[Scene, str, ScriptedModel]]:
     """A runtime on a store where a dead process left one queued run."""

@@ -42,13 +42,17 @@ def _failing(*kinds: type[Command], after: bool = False, times: int | None = Non
 @pytest.mark.parametrize("after", [False, True], ids=["refused", "reply lost"])
 async def test_a_store_that_fails_for_a_moment_is_not_noticed(kind: type[Command], *, after: bool) -> None:
     """A commit that throws four times, or whose reply is lost four times, is sent again and counts once."""
-    async with opened(ScriptedModel("Hello"), plan=_failing(kind, after=after, times=4)) as scene:
+    model = ScriptedModel("Hello")
+    async with opened(model, plan=_failing(kind, after=after, times=4)) as scene:
         ticket = scene.runtime.submit(CONVERSATION, "Hi")
         await scene.clock.advance(1.0)
         result = await ticket.result
+        await scene.runtime.submit(CONVERSATION, "Again").result
+        told = [[message.text for message in call.messages] for call in model.calls]  # type: ignore[union-attr]
         snapshot = await scene.store.inner.load_snapshot(CONVERSATION)
-    assert (result.reason, result.text, len(snapshot.messages)) == ("success", "Hello", 2)
-    assert snapshot.version == 6
+    assert (result.reason, result.text, len(snapshot.messages)) == ("success", "Hello", 4)
+    assert told == [["Hi"], ["Hi", "Hello", "Again"]]
+    assert snapshot.version == 12
 
 
 async def test_an_acquisition_that_never_succeeds_ends_the_run_as_abandoned() -> None:

@@ -13,7 +13,15 @@ from typing_extensions import override
 
 from runlane.delivery import DurableEvent, Gap, RuntimeEvent, TerminalEvent, TransientEvent
 from runlane.errors import RunlaneError, StoreUnavailableError
-from runlane.models import AnyModelMessage, ChatProvider, FinishReport, ModelPart, ModelProviderContext, TextDelta
+from runlane.models import (
+    AnyModelMessage,
+    ChatProvider,
+    FinishReport,
+    ModelMessage,
+    ModelPart,
+    ModelProviderContext,
+    TextDelta,
+)
 from runlane.runtime import AgentRuntime, LoopConfig, RunTicket, RuntimeConfig
 from runlane.store import EventEnvelope, MemoryStore, ReadEvents
 from runlane.testing import FakeClock, Fault, FaultyStore, StoreCall
@@ -39,6 +47,7 @@ class Tap(ChatProvider):
         self._left = 0
         self._open = False
         self._more = anyio.Event()
+        self.prompts: list[tuple[AnyModelMessage, ...]] = []
 
     def let_out(self, words: int) -> None:
         """Allow so many more words, whoever says them."""
@@ -64,6 +73,8 @@ class Tap(ChatProvider):
     async def open_stream(
         self, messages: Sequence[AnyModelMessage], context: ModelProviderContext, /
     ) -> AsyncIterator[AsyncIterator[ModelPart]]:
+        self.prompts.append(tuple(messages))
+
         async def parts() -> AsyncGenerator[ModelPart, None]:
             for number in range(WORDS):
                 await self._word()
@@ -182,7 +193,8 @@ async def check(world: World) -> None:
     """Judge a finished world.
 
     Every admitted input is in the store once, under one run; every run has ended once, with one answer; at most one
-    run of a conversation was ever acquired at a time; events are unique, agree with the ledger and have no holes.
+    run of a conversation was ever acquired at a time; events are unique, agree with the ledger and have no holes; every
+    prompt ends with the input it is about, and holds no input twice.
     """
     for conversation_id in CONVERSATIONS:
         snapshot = await world.store.load_snapshot(conversation_id)
@@ -196,6 +208,10 @@ async def check(world: World) -> None:
         _check_admissions(world, conversation_id, inputs)
         _check_ledger(entries)
     _check_events(world)
+    for prompt in world.tap.prompts:
+        asked = [message.text for message in prompt if isinstance(message, ModelMessage) and message.role == "user"]
+        assert prompt[-1].role == "user"
+        assert len(asked) == len(set(asked))
 
 
 def _check_admissions(world: World, conversation_id: str, inputs: list[str]) -> None:

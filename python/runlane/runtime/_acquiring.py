@@ -126,8 +126,7 @@ class _Acquisition:
         """Return what the model is told, or why that cannot be said."""
         if self._signal.cancelled:
             return self._signal.error()
-        await self._lane.catch_up()
-        self._lane.records.begin(self._work.run)
+        await self._lane.show(self._work.run)
         try:
             with anyio.CancelScope() as scope, self._signal.bind(scope):
                 return await self._prompt()

@@ -8,6 +8,7 @@ from typing import Unpack
 import anyio
 
 from runlane.delivery import DurableEvent
+from runlane.records import Run
 from runlane.runtime._announcing import Extras, Publishing, duplicate_events, durable_events
 from runlane.runtime._config import HistoryConfig
 from runlane.runtime._lane_records import LaneRecords
@@ -57,12 +58,15 @@ class ConversationLane:
             StoreError, UsageError: See `StoreCalls.apply`.
         """
         async with self._lock:
-            outcomes = await self._calls.apply(self.conversation_id, commands)
+            outcomes, attempts = await self._calls.apply_counted(self.conversation_id, commands)
             applied = [outcome for outcome in outcomes if isinstance(outcome, Applied)]
-            if len(applied) == len(commands):
+            if attempts > 1:
+                # What is found again under its own id is answered without the messages it wrote.
+                self.records.doubt()
+            elif len(applied) == len(commands):
                 for outcome in applied:
                     self.records.learn(outcome.delta)
-            else:
+            if len(applied) < len(commands):
                 applied = []
             if settled is not None:
                 settled(outcomes)
@@ -81,7 +85,15 @@ class ConversationLane:
             for event in durable_events(self.conversation_id, command, outcome, **extras)
         ]
 
-    async def catch_up(self) -> None:
-        """Know everything committed so far; see `LaneRecords.catch_up`."""
+    async def show(self, run: Run, /) -> None:
+        """Know everything committed so far, and show the inputs of the run whose turn it is.
+
+        Raises:
+            StoreError: The store could not be read.
+        """
         async with self._lock:
             await self.records.catch_up()
+            if not self.records.begin(run):
+                self.records.forget()
+                await self.records.catch_up()
+                self.records.begin(run)

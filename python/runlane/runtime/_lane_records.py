@@ -65,6 +65,10 @@ class LaneRecords:
         elif delta.version > self._version:
             self._behind = True
 
+    def doubt(self) -> None:
+        """Take it that something changed which no delta told: an answer was lost and the commit sent again."""
+        self._behind = self._version is not None
+
     async def catch_up(self) -> None:
         """Know everything committed so far.
 
@@ -84,13 +88,17 @@ class LaneRecords:
         if self._version is None:
             await self._load()
 
-    def begin(self, run: Run, /) -> None:
-        """Show the inputs of the run whose turn it is."""
-        if self._begun == run.id:
-            return
-        self._begun = run.id
-        self._shown = []
+    def begin(self, run: Run, /) -> bool:
+        """Show the inputs of the run whose turn it is; False if one of them is not known here."""
+        if self._begun != run.id:
+            self._begun = run.id
+            self._shown = []
         self._show_inputs(run)
+        return all(message_id in self._history for message_id in run.input_message_ids)
+
+    def forget(self) -> None:
+        """Know nothing any more; everything is read again when it is next needed."""
+        self._forget()
 
     def withdraw(self) -> None:
         """Hide the inputs shown last again: it was not that run's turn."""

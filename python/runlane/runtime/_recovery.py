@@ -230,9 +230,13 @@ class Recovery:
                 decision = await self._decision(asked)
                 if self._gate.closed:
                     raise RuntimeClosedError  # noqa: TRY301 - reported like every other failure
-                return await self._carry_out(item, asked, decision)
+                outcome, work = await self._carry_out(item, asked, decision)
+            # From here on the lane looks after it, and a close need not wait for its turn to come.
+            if work is not None:
+                await work.accepted
         except Exception as error:  # noqa: BLE001 - one item's failure is its outcome
             return self._outcome(item, "failed", error=error)
+        return outcome
 
     async def _decision(self, asked: RecoveryInput) -> RecoveryDecision:
         if self._decide is None:
@@ -255,16 +259,17 @@ class Recovery:
 
     async def _carry_out(
         self, item: RecoverableDescriptor, asked: RecoveryInput, decision: RecoveryDecision
-    ) -> RecoveryOutcome:
+    ) -> tuple[RecoveryOutcome, Work | None]:
+        """Do what was decided; work that was put into a lane still has to be acquired."""
         match decision:
             case "skip":
-                return self._outcome(item, "skipped")
+                return self._outcome(item, "skipped"), None
             case "settle":
                 await self._settle(item.run)
-                return self._outcome(item, "settled")
+                return self._outcome(item, "settled"), None
             case Abandon():
                 await self._abandon(item.run)
-                return self._outcome(item, "abandoned")
+                return self._outcome(item, "abandoned"), None
             case Requeue():
                 run = await self._requeue(item.run)
                 return await self._resume(item, asked, run, "requeued")
@@ -275,8 +280,8 @@ class Recovery:
 
     async def _resume(
         self, item: RecoverableDescriptor, asked: RecoveryInput, run: Run, action: Literal["resumed", "requeued"]
-    ) -> RecoveryOutcome:
-        """Put a queued run into its lane, and report it once it is acquired."""
+    ) -> tuple[RecoveryOutcome, Work]:
+        """Put a queued run into its lane."""
         context: object = run.request
         if self._resolve_context is not None:
             context = await resolve(self._resolve_context(asked))
@@ -286,8 +291,7 @@ class Recovery:
         enqueue(self._core, self._lanes, work)
         if progress := self._core.recovering.get(run.conversation_id):
             progress.step()
-        await work.accepted
-        return self._outcome(item, action, result=work.result)
+        return self._outcome(item, action, result=work.result), work
 
     async def _requeue(self, run: Run) -> Run:
         command = RecoverRun(

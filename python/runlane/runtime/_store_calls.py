@@ -56,8 +56,22 @@ class StoreCalls:
             StoreError: They were not, however often it was tried.
             UsageError, InvalidValueError, ConversationPurgedError: They are refused for good.
         """
+        outcomes, _ = await self.apply_counted(conversation_id, commands)
+        return outcomes
+
+    async def apply_counted(
+        self, conversation_id: str, commands: Sequence[Command], /
+    ) -> tuple[tuple[Outcome, ...], int]:
+        """Carry out commands as `apply` does, and say how often they were sent."""
+        sent = 0
+
+        async def send() -> tuple[Outcome, ...]:
+            nonlocal sent
+            sent += 1
+            return await self.store.apply(conversation_id, commands)
+
         with anyio.move_on_after(self._shield, shield=True):
-            return await self._attempt(lambda: self.store.apply(conversation_id, commands))
+            return await self._attempt(send), sent
         raise StoreCommitUnknownError(f"a commit did not answer within {self._shield:g} s")
 
     async def read(self, call: Callable[[Store], Awaitable[T]], /) -> T:
