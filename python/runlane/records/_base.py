@@ -49,7 +49,9 @@ def _refuse_lone_surrogates(text: str) -> str:
 Text: TypeAlias = Annotated[str, AfterValidator(_refuse_lone_surrogates)]
 """Unicode text, any character but a lone surrogate."""
 
-RecordId: TypeAlias = Annotated[Text, Field(min_length=1, max_length=MAX_ID_CHARACTERS)]
+RecordId: TypeAlias = Annotated[
+    str, Field(min_length=1, max_length=MAX_ID_CHARACTERS, strict=True), AfterValidator(_refuse_lone_surrogates)
+]
 """An opaque identifier, 1 to 512 characters."""
 
 RecordVersion: TypeAlias = Annotated[int, Field(ge=0, strict=True)]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias, get_args
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from runlane.errors import InvalidValueError, UsageError
+from runlane.canonical import canonical_record_json
+from runlane.errors import CanonicalJsonError, InvalidValueError, UsageError
 from runlane.records import (
     JsonObject,
     Message,
@@ -45,6 +46,10 @@ InputLike: TypeAlias = (
 _PARTS: TypeAdapter[tuple[Part, ...]] = TypeAdapter(tuple[Part, ...])
 _ID: TypeAdapter[str] = TypeAdapter(RecordId)
 _OBJECT: TypeAdapter[JsonObject] = TypeAdapter(dict[str, JsonValue])
+_MAX_PLACE: Final = 200
+_MAX_DEPTH: Final = 500
+"""How deep a value may be nested: as deep as a stored record, less what the message around it takes."""
+
 _PART_TYPES = get_args(get_args(Part)[0])
 
 
@@ -57,7 +62,17 @@ def _validated(adapter: TypeAdapter[JsonObject] | TypeAdapter[str], value: objec
 
 def _refusal(error: ValidationError, argument: str) -> InvalidValueError:
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    return InvalidValueError(first["msg"], argument=".".join([argument, *(str(step) for step in first["loc"])]))
+    place = ".".join([argument, *(str(step) for step in first["loc"])])
+    return InvalidValueError(first["msg"], argument=place if len(place) <= _MAX_PLACE else f"{place[:_MAX_PLACE]}...")
+
+
+def _check_storable(value: object, argument: str) -> None:
+    """Refuse at once what the store would refuse later."""
+    try:
+        canonical_record_json(value, max_depth=_MAX_DEPTH)
+    except CanonicalJsonError as error:
+        place = (argument + error.path.replace("/", "."))[:_MAX_PLACE]
+        raise InvalidValueError(f"cannot be stored as JSON: {error.problem}", argument=place) from None
 
 
 def read_id(value: object, argument: str, /) -> str:
@@ -80,6 +95,7 @@ def read_object(value: object, argument: str, /) -> JsonObject | None:
     parsed = _validated(_OBJECT, value, argument)
     if not isinstance(parsed, dict):
         raise InvalidValueError("must be a JSON object", argument=argument)
+    _check_storable(parsed, argument)
     return parsed
 
 
@@ -94,26 +110,28 @@ def read_input(value: InputLike, metadata: Mapping[str, object] | None, /) -> Ru
         InvalidValueError: A part is malformed, or there is none; names the field.
         UsageError: A role that cannot be submitted, or an input of role `tool` with anything but approval answers.
     """
-    role, parts, own = _fields(value)
     try:
+        role, parts, own = _fields(value)
         read = _PARTS.validate_python(parts)
     except ValidationError as error:
         raise _refusal(error, "input.parts") from None
     if not read:
         raise InvalidValueError("must have at least one part", argument="input.parts")
+    _check_storable([part.to_json() for part in read if not isinstance(part, TextPart)], "input.parts")
+    kept = read_object(own if metadata is None else metadata, "metadata")
     if role == "tool":
         if not all(isinstance(part, ToolApprovalResponsePart) for part in read):
             raise UsageError("an input of role tool holds answers to approvals only", argument="input.parts")
-        return RuntimeInput(role="tool", parts=read, metadata=read_object(metadata or own, "metadata"))
+        return RuntimeInput(role="tool", parts=read, metadata=kept)
     if role != "user":
         raise UsageError(f"must be user or tool, not {role!r}", argument="input.role")
-    return RuntimeInput(parts=read, metadata=read_object(metadata or own, "metadata"))
+    return RuntimeInput(parts=read, metadata=kept)
 
 
 def _fields(value: object) -> tuple[object, object, object]:
     """Return role, parts and metadata of whatever was submitted."""
     if isinstance(value, str):
-        return "user", (TextPart(text=value),), None
+        return "user", ({"type": "text", "text": value},), None
     if isinstance(value, _PART_TYPES):
         return "user", (value,), None
     if isinstance(value, RuntimeInput | Message):

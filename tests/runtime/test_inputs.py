@@ -1,0 +1,69 @@
+"""What is submitted is checked at once, and refused with an error of runlane that names the field."""
+
+import pytest
+from pydantic import JsonValue
+
+from runlane.errors import InvalidValueError
+from runlane.records import TextPart
+from runlane.runtime._inputs import RuntimeInput, read_id, read_input, read_object
+
+_LONE = "\ud800"
+
+
+def _nested(depth: int) -> JsonValue:
+    value: JsonValue = {}
+    for _ in range(depth):
+        value = {"a": value}
+    return value
+
+
+@pytest.mark.parametrize("given", [f"{_LONE}x", {"type": "text", "text": _LONE}, [{"type": "text", "text": _LONE}]])
+def test_a_text_that_is_no_text_is_refused_in_our_words(given: str | dict[str, object]) -> None:
+    """A lone surrogate in a plain text is an error of runlane, like anywhere else."""
+    with pytest.raises(InvalidValueError, match="lone surrogate") as caught:
+        read_input(given, None)
+    assert caught.value.argument.startswith("input.parts.0")
+
+
+@pytest.mark.parametrize(
+    "given", [{"a": _LONE}, {_LONE: 1}, {"a": {_LONE: 1}}, {"a": float("nan")}, {"a": _nested(505)}, [], "x", 5]
+)
+def test_an_object_that_cannot_be_stored_is_refused_before_anything_is_written(given: object) -> None:
+    """Metadata and request are checked when they are given, keys and depth included."""
+    for read in (lambda: read_object(given, "metadata"), lambda: read_input("Hi", given)):  # type: ignore[arg-type]
+        with pytest.raises(InvalidValueError, match="metadata") as caught:
+            read()
+        assert len(str(caught.value)) < 400
+
+
+def test_given_metadata_wins_over_the_inputs_own_even_if_empty() -> None:
+    """Only None leaves the input's own metadata in place."""
+    own = RuntimeInput(parts=(TextPart(text="Hi"),), metadata={"a": 1})
+    assert read_input(own, None).metadata == {"a": 1}
+    assert read_input(own, {}).metadata == {}
+    assert read_input(own, {"b": 2}).metadata == {"b": 2}
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("", "at least 1 character"),
+        ("x" * 513, "at most 512 characters"),
+        (b"x", "string"),
+        (5, "string"),
+        (None, "string"),
+    ],
+)
+def test_an_identifier_is_a_text_of_1_to_512_characters(given: object, says: str) -> None:
+    """Bytes and numbers are no identifiers, and the error counts characters."""
+    with pytest.raises(InvalidValueError, match=says):
+        read_id(given, "conversation_id")
+    assert read_id("x" * 512, "conversation_id") == "x" * 512
+
+
+def test_a_large_text_passes() -> None:
+    """Ten mebibytes with every plane of Unicode in them are one part."""
+    text = "a\0é€😀" * (10 * 1024 * 1024 // 11)
+    (part,) = read_input(text, None).parts
+    assert isinstance(part, TextPart)
+    assert part.text == text
