@@ -18,10 +18,6 @@ __all__ = ["assemble", "draft_message", "extend", "patch_body"]
 _GROWING = {"text": "t", "reasoning": "r"}
 
 
-def _letter(part: Part) -> str:
-    return _GROWING.get(part.type, ".")
-
-
 def extend(head: DraftHead | None, patch: DraftPatch, /) -> tuple[DraftHead, bytes | None, bool]:
     """Work out what a patch makes of a draft.
 
@@ -36,16 +32,11 @@ def extend(head: DraftHead | None, patch: DraftPatch, /) -> tuple[DraftHead, byt
     _check(old.kinds, patch)
     drops = patch.keep == 0
     base = DraftHead() if drops else old
-    kinds = old.kinds[: patch.keep] + "".join(map(_letter, patch.added))
+    kinds = old.kinds[: patch.keep] + "".join([_GROWING.get(part.type, ".") for part in patch.added])
     if not patch.added and not patch.grown and kinds == base.kinds:
         return base, None, drops
     body = patch_body(patch)
-    after = DraftHead(
-        kinds=kinds,
-        patches=base.patches + 1,
-        size=base.size + len(body),
-        sha256=chained_digest(base.sha256, body),
-    )
+    after = DraftHead(kinds, base.patches + 1, base.size + len(body), chained_digest(base.sha256, body))
     return after, body, drops
 
 

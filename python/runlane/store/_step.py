@@ -14,7 +14,7 @@ from runlane.store._commands import Command
 from runlane.store._ledger import TRANSITION
 from runlane.store._order import BLOCK, GAP, answer_position, in_order
 from runlane.store._outcomes import Applied, Conflict, Delta, NotFound
-from runlane.store._rows import Changes, DraftHead, EventRow, MessageRow, ReceiptRow, RunRow, View
+from runlane.store._rows import Changes, DraftHead, EventRow, Head, MessageRow, ReceiptRow, RunRow, View
 
 __all__ = ["Decision", "Repeat", "Step", "moment"]
 
@@ -146,39 +146,43 @@ class Step:
         ownership: Ownership | None = None,
         placed: Sequence[str] = (),
     ) -> Decision:
-        """Close the step with its ledger entry."""
-        at = stamp(self.at)
-        head = self.head._replace(
-            version=self.version,
-            seq=self.head.seq + 1,
-            created_at=self.head.created_at or at,
-            changed_at=at,
-            active_at=at if kind == "accept" else self.head.active_at or at,
+        """Close the step with its ledger entry, whose payload this adds the type to."""
+        at, command_id, before = stamp(self.at), self.command.command_id, self.head
+        head = Head(
+            self.version,
+            before.seq + 1,
+            before.lane_epoch,
+            before.lane_owner,
+            before.purged,
+            before.lowest,
+            before.next_place,
+            before.gap,
+            before.created_at or at,
+            at,
+            at if kind == "accept" else before.active_at or at,
         )
         self.changes.head = head
-        self.changes.entries.append(
-            EventRow(
-                seq=head.seq,
-                version=head.version,
-                event_id=self.command.command_id,
-                command_id=self.command.command_id,
-                kind=TRANSITION,
-                occurred_at=at,
-                body=encode_json({"type": kind, **payload}, argument="command"),
-            )
-        )
-        runs = [after for _, after in self.changes.runs.values()]
-        if len(runs) > 1:
-            runs = in_order(runs)
-        self._messages.sort(key=itemgetter(0))
+        payload["type"] = kind
+        body = encode_json(payload, argument="command")
+        self.changes.entries.append(EventRow(head.seq, head.version, command_id, command_id, TRANSITION, at, body))
         delta = Delta(
             version=head.version,
             seq=head.seq,
-            runs=tuple(row.run for row in runs),
-            messages=tuple(message for _, message in self._messages),
+            runs=self._changed_runs(),
+            messages=self._changed_messages(),
             removed=tuple(message_id for message_id, _ in self.changes.removed),
         )
         return Decision(Applied(delta=delta, ownership=ownership), self.changes, tuple(placed))
+
+    def _changed_runs(self) -> tuple[Run, ...]:
+        changed = [after for _, after in self.changes.runs.values()]
+        return tuple([row.run for row in (in_order(changed) if len(changed) > 1 else changed)])
+
+    def _changed_messages(self) -> tuple[Message, ...]:
+        if not self._messages:
+            return ()
+        self._messages.sort(key=itemgetter(0))
+        return tuple([message for _, message in self._messages])
 
 
 def _message_row(message: Message, position: int, version: int, body: bytes) -> MessageRow:
