@@ -16,6 +16,7 @@ from runlane.errors._base import (
     ProjectionRefusedError,
     RunlaneError,
     RuntimeClosedError,
+    StreamBusyError,
     UsageError,
 )
 from runlane.errors._formats import (
@@ -96,6 +97,7 @@ __all__ = [
     "StoreFullError",
     "StoreTooNewError",
     "StoreUnavailableError",
+    "StreamBusyError",
     "ToolError",
     "ToolFenceError",
     "UnknownModelError",

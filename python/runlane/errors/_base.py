@@ -13,6 +13,7 @@ __all__ = [
     "ProjectionRefusedError",
     "RunlaneError",
     "RuntimeClosedError",
+    "StreamBusyError",
     "UsageError",
 ]
 
@@ -50,6 +51,15 @@ class UsageError(RunlaneError, TypeError):
     def __init__(self, message: str, *, argument: str) -> None:
         super().__init__(f"{argument}: {message}")
         self.argument = argument
+
+
+class StreamBusyError(UsageError, RuntimeError):
+    """Two tasks asked one stream for its next item at the same time; the first is unharmed."""
+
+    code = "stream.busy"
+
+    def __init__(self, *, argument: str) -> None:
+        super().__init__("is waiting for another task already; a stream has one reader", argument=argument)
 
 
 class InvalidValueError(RunlaneError, ValueError):

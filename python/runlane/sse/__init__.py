@@ -6,9 +6,13 @@ cancellation, `encode_sse` writes one event, and `abortable_stream` ends any asy
 reason of a cancel token.
 """
 
-from runlane.errors import SseEncodingError, SseIdleTimeoutError, SseLimitError
+from runlane.errors import (
+    SseEncodingError,
+    SseIdleTimeoutError,
+    SseLimitError,
+    StreamBusyError,
+)
 from runlane.sse._abortable import AbortableStream, abortable_stream
-from runlane.sse._closing import StreamBusyError
 from runlane.sse._codec import IncompleteSseEvent, SseDecoder, SseEvent, encode_sse
 from runlane.sse._reader import SseReader, SseReadOptions, read_sse
 

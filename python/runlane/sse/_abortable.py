@@ -14,7 +14,8 @@ from anyio.lowlevel import checkpoint_if_cancelled
 from typing_extensions import override
 
 from runlane.contracts import CancelToken
-from runlane.sse._closing import StreamBusyError, close_source, require_sync, tell
+from runlane.errors import StreamBusyError
+from runlane.sse._closing import close_source, require_sync, tell
 
 __all__ = ["AbortableStream", "abortable_stream"]
 

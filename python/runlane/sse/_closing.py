@@ -11,7 +11,6 @@ from runlane.errors import UsageError
 
 __all__ = [
     "CLEANUP_TIMEOUT",
-    "StreamBusyError",
     "close_source",
     "refuse_awaitable",
     "require_sync",
@@ -20,15 +19,6 @@ __all__ = [
 
 CLEANUP_TIMEOUT: Final = 1.0
 """How long closing a source may take, in seconds."""
-
-
-class StreamBusyError(UsageError, RuntimeError):
-    """Two tasks asked one stream for its next item at the same time."""
-
-    code = "stream.busy"
-
-    def __init__(self, *, argument: str) -> None:
-        super().__init__("is waiting for another task already; a stream has one reader", argument=argument)
 
 
 def require_sync(callback: object, argument: str) -> None:

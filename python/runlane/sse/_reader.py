@@ -19,8 +19,13 @@ from anyio.lowlevel import checkpoint_if_cancelled
 from typing_extensions import override
 
 from runlane.contracts import CancelToken
-from runlane.errors import InvalidValueError, SseIdleTimeoutError, UsageError
-from runlane.sse._closing import StreamBusyError, close_source, refuse_awaitable, require_sync
+from runlane.errors import (
+    InvalidValueError,
+    SseIdleTimeoutError,
+    StreamBusyError,
+    UsageError,
+)
+from runlane.sse._closing import close_source, refuse_awaitable, require_sync
 from runlane.sse._codec import IncompleteSseEvent, SseDecoder, SseEvent
 
 __all__ = ["SseReadOptions", "SseReader", "read_sse"]
