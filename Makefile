@@ -48,13 +48,13 @@ rust-test: check ## The tests of the Rust core
 	cargo test --locked --package runlane-core
 
 lint: $(VENV)/.native ## Formatting, lint, types, layers, and the stub against the binary
+	scripts/check_rust_components.sh
 	$(BIN)/ruff format --check .
+	cargo fmt --all --check
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	MYPYPATH=python $(BIN)/stubtest runlane._native
-	scripts/check_rust_components.sh
-	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 
 format: $(VENV)/.tools ## Put every file into its form, and mend what lint can mend
