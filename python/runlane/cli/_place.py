@@ -39,7 +39,7 @@ def store_path(url: str, /, *, source: str = "--store") -> Path:
         raise InvalidValueError(f"{kind}; give sqlite:///PATH or a plain path", argument=source)
     if not path.strip() or path == ":memory:":
         raise InvalidValueError("names no file; give sqlite:///PATH or a plain path", argument=source)
-    return Path(path).expanduser()
+    return _expanded(path, source)
 
 
 def chat_store(given: str | None, environ: Mapping[str, str], /) -> Path:
@@ -49,4 +49,12 @@ def chat_store(given: str | None, environ: Mapping[str, str], /) -> Path:
     if url := environ.get(_VARIABLE):
         return store_path(url, source=_VARIABLE)
     data = environ.get("XDG_DATA_HOME") or "~/.local/share"
-    return Path(data).expanduser() / "runlane" / "chat.db"
+    return _expanded(data, "XDG_DATA_HOME") / "runlane" / "chat.db"
+
+
+def _expanded(path: str, source: str) -> Path:
+    """Return a path with `~` and `~name` replaced by the folders they stand for."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise InvalidValueError("the folder that ~ stands for is unknown; write it out", argument=source) from None

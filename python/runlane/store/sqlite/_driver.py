@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Final, TypeVar, cast
 
 import anyio
 import anyio.to_thread
@@ -68,6 +69,9 @@ class SqliteOptions:
             raise InvalidValueError("must be at most half of lease_ttl", argument="lease_beat")
 
 
+_URL: Final = re.compile("[A-Za-z][A-Za-z0-9+.-]*://")
+
+
 @dataclass(frozen=True, slots=True)
 class _Opened:
     """The threads of an open store, and the process they belong to."""
@@ -76,6 +80,29 @@ class _Opened:
     writer: Writer
     readers: Readers
     keeper: Keeper
+
+
+def _read_path(path: object) -> Path:
+    """Return where a store is, from what the application gave.
+
+    Raises:
+        UsageError: It is no text and no path.
+        InvalidValueError: It can name no file.
+    """
+    if not isinstance(path, str | Path):
+        raise UsageError(f"must be a text or a pathlib.Path, not {type(path).__name__}", argument="path")
+    name = str(path)
+    if name in {"", ":memory:"}:
+        raise InvalidValueError("names no file; use MemoryStore for a store in memory", argument="path")
+    if _URL.match(name):
+        raise InvalidValueError("is a URL; give the path of a file", argument="path")
+    try:
+        encoded = os.fsencode(name)
+    except UnicodeEncodeError:
+        raise InvalidValueError("holds a lone surrogate, which no file name can", argument="path") from None
+    if b"\0" in encoded:
+        raise InvalidValueError("holds a NUL character, which no file name can", argument="path")
+    return Path(os.path.abspath(name))  # noqa: PTH100  resolve() would follow a link
 
 
 class SqliteDriver(StoreDriver):
@@ -90,9 +117,7 @@ class SqliteDriver(StoreDriver):
         clock: Clock | None = None,
         ids: IdSource | None = None,
     ) -> None:
-        if str(path) in {"", ":memory:"}:
-            raise InvalidValueError("names no file; use MemoryStore for a store in memory", argument="path")
-        self.path = Path(os.path.abspath(path))  # noqa: PTH100  resolve() would follow a link
+        self.path = _read_path(path)
         self.options = options or SqliteOptions()
         self._clock = clock or SystemClock()
         self._ids = ids or RandomIds()
@@ -218,7 +243,7 @@ class SqliteDriver(StoreDriver):
     async def backup(self, target: str | Path, /) -> None:
         """Copy the store, as it is now, into a new file, while it is in use."""
         self._use()
-        await anyio.to_thread.run_sync(self._backup, Path(target))
+        await anyio.to_thread.run_sync(self._backup, _read_path(target))
 
     def _backup(self, target: Path) -> None:
         try:

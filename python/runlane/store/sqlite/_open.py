@@ -139,11 +139,21 @@ def _prepare_folder(path: Path) -> None:
         raise StoreUnavailableError(f"the folder cannot be used: {error.strerror}", store=str(path)) from error
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
         raise StoreUnavailableError("everybody may write to the folder; choose another", store=str(path))
-    if path.is_symlink():
+    try:
+        kind = path.lstat().st_mode
+    except FileNotFoundError:
+        kind = stat.S_IFREG
+    except OSError as error:
+        raise StoreUnavailableError(f"cannot be a file: {error.strerror}", store=str(path)) from error
+    if stat.S_ISLNK(kind):
         raise StoreUnavailableError("is a symbolic link; give the real path", store=str(path))
-    kind = _file_system(folder)
-    if kind in _NETWORK_FILE_SYSTEMS:
-        raise StoreUnavailableError(f"is on a network file system ({kind}), which cannot share memory", store=str(path))
+    if not stat.S_ISREG(kind):
+        raise StoreUnavailableError("is no regular file; give the path of one, or of none yet", store=str(path))
+    system = _file_system(folder)
+    if system in _NETWORK_FILE_SYSTEMS:
+        raise StoreUnavailableError(
+            f"is on a network file system ({system}), which cannot share memory", store=str(path)
+        )
 
 
 def _file_system(folder: Path) -> str:
