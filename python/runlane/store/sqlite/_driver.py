@@ -17,7 +17,7 @@ import apsw
 from typing_extensions import override
 
 from runlane.clock import Clock, SystemClock
-from runlane.errors import InvalidValueError, StoreClosedError, StoreUnavailableError, UsageError
+from runlane.errors import InvalidValueError, StoreClosedError, StoreError, StoreUnavailableError, UsageError
 from runlane.ids import IdSource, RandomIds
 from runlane.store._driver import Rows, StoreDriver
 from runlane.store._port import Lease
@@ -204,7 +204,7 @@ class SqliteDriver(StoreDriver):
             opened.keeper.remove(lease)
             lease.lose()
             # A store that cannot be reached any more lets the lease run out by itself.
-            with anyio.CancelScope(shield=True), suppress(StoreUnavailableError, StoreClosedError):
+            with anyio.CancelScope(shield=True), suppress(StoreError):
                 await self._change_owners(lambda rows: release(rows.cursor, owner_id))
 
     @override

@@ -16,6 +16,7 @@ A COMMIT that fails fails everybody in the group. Whether it is certain that not
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from typing import Any, Final
 
 import apsw
 
-from runlane.errors import StoreBusyError, StoreClosedError
+from runlane.errors import StoreBusyError, StoreClosedError, StoreUnavailableError
 from runlane.store._driver import Rows
 from runlane.store.sqlite._bridge import Reply, deliver
 from runlane.store.sqlite._errors import commit_failure, typed_error
@@ -58,6 +59,15 @@ class _TakenBackError(Exception):
     """A mutation failed after it wrote, outside a savepoint."""
 
 
+def _identity(location: str) -> tuple[int, int] | None:
+    """Return what tells a file from any other that may have its name later; None if there is none."""
+    try:
+        found = os.stat(location)  # noqa: PTH116  once per transaction
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 class Writer:
     """Owns the write connection.
 
@@ -85,6 +95,7 @@ class Writer:
         self._connection.set_wal_hook(self._note_pages)
         self._cursor = self._connection.cursor()
         self._location = location
+        self._identity = _identity(location)
         self._host = host
         self._committed = committed
         self._most_waiting = most_waiting
@@ -156,6 +167,10 @@ class Writer:
 
     def _transact(self, group: list[Mutation]) -> bool:
         """Commit a group; whether anything was written."""
+        if _identity(self._location) != self._identity:
+            # A commit would go into a file that nobody can open any more, or mix two files under one log.
+            problem = "the file was removed or replaced while it was open; put it back, or open the store anew"
+            raise StoreUnavailableError(problem, store=self._location)
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             wrote = self._run_all(group)
