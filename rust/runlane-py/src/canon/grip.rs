@@ -1,10 +1,12 @@
 //! How a walk holds on to the objects it passes.
 //!
 //! [`Borrowed`] takes no references: it is for the first walk, which runs no Python code and nothing that could set
-//! off the garbage collector until it ends or fails, all while attached. Its pointers are never followed after a
-//! failure. [`Owned`] takes a reference to everything: it is for the second walk, which finds out where a refused
-//! value is at fault, and which survives whatever finalizers do to that value meanwhile.
+//! off the garbage collector until it ends or fails, all while attached to an interpreter with a global lock. Its
+//! pointers are never followed after a failure. [`Owned`] takes a reference to everything: it is for the second walk,
+//! which finds out where a refused value is at fault, and which survives whatever finalizers do to that value
+//! meanwhile; and for both where there is no global lock.
 
+#[cfg(not(Py_GIL_DISABLED))]
 use core::ptr::NonNull;
 
 use pyo3::ffi;
@@ -42,8 +44,10 @@ pub(super) struct Pair<G: Grip> {
 }
 
 /// A pointer without a reference; see the module.
+#[cfg(not(Py_GIL_DISABLED))]
 pub(super) struct Borrowed(NonNull<ffi::PyObject>);
 
+#[cfg(not(Py_GIL_DISABLED))]
 impl Grip for Borrowed {
     type Key = ();
     const IS_BORROWED: bool = true;

@@ -11,10 +11,16 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 use runlane_core::canon::{self, Count, Drain, Form, Hash, Keep, Limits, Refusal, Writer};
 
-use self::grip::{Borrowed, Owned};
+use self::grip::Owned;
 use self::limits::{max_bytes, max_depth, max_nodes};
 use self::walk::Walker;
 use crate::error;
+
+/// How the first walk holds on to what it passes: without a global lock, others may change the value meanwhile.
+#[cfg(not(Py_GIL_DISABLED))]
+type First = grip::Borrowed;
+#[cfg(Py_GIL_DISABLED)]
+type First = grip::Owned;
 
 /// From how many bytes on a document is read without holding the interpreter.
 const DETACH_FROM: usize = 64 << 10;
@@ -286,7 +292,7 @@ fn walk<D: Drain + Default>(
     form: Form,
     limits: Limits,
 ) -> PyResult<Writer<D>> {
-    let mut walker = Walker::<Borrowed, D>::new(value.py(), Writer::new(form, limits));
+    let mut walker = Walker::<First, D>::new(value.py(), Writer::new(form, limits));
     match walker.walk(value) {
         Ok(()) => Ok(walker.into_writer()),
         Err(_) => Err(diagnose(value, form, limits)),
