@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -40,10 +41,12 @@ class Play:
 
     async def perform(self) -> Observed:
         """Perform all acts and return what was seen."""
+        self._begin("a worker process answers an input")
         async with self._worker() as worker:
             first = await self._first_answer(worker)
             second, status = await self._killed_answer(worker)
         at_kill = await self._after_the_kill(second)
+        self._begin("a new worker process recovers")
         async with self._worker() as worker:
             resumed = await self._recovery(worker)
             at_recovery = await read_facts(self.path, CONVERSATION)
@@ -62,13 +65,16 @@ class Play:
             at_end=await read_facts(self.path, CONVERSATION),
         )
 
-    def _worker(self) -> AbstractAsyncContextManager[Worker]:
-        return start_worker(self.path, self.server.base_url + "/v1", show_errors=self.terminal.verbose)
+    @asynccontextmanager
+    async def _worker(self) -> AsyncIterator[Worker]:
+        self._tell("starting it ...")
+        async with start_worker(self.path, f"{self.server.base_url}/v1", show_errors=self.terminal.verbose) as worker:
+            self._tell(f"it is process {worker.pid}")
+            yield worker
 
     # --- the acts -----------------------------------------------------------------------------------------------
 
     async def _first_answer(self, worker: Worker) -> Asked:
-        self._begin(f"worker process {worker.pid} answers an input")
         run = await self._submit(worker, FIRST)
         text = await self._stream(worker)
         return Asked(exchange=FIRST, run=run, streamed=text)
@@ -95,7 +101,6 @@ class Play:
         return facts
 
     async def _recovery(self, worker: Worker) -> str:
-        self._begin(f"a new worker process, {worker.pid}, recovers")
         await worker.order("recover", conversation=CONVERSATION)
         return await self._stream(worker)
 
