@@ -17,7 +17,7 @@ from runlane.history import History
 
 _HEAD = b'{"model":"gpt-4o","stream":true,"messages":['
 _TAIL = b"]}"
-_WORDS = "The quick brown fox jumps over the lazy dog, and nobody knows why it should. ".split()
+_WORDS = ("The", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog,", "and", "nobody", "knows", "why.")
 
 
 def _text(seed: int, length: int) -> str:
@@ -168,7 +168,11 @@ class _Langchain:
 
     def trim(self) -> list[Any]:
         kept: list[Any] = self.core.trim_messages(
-            self.loaded, max_tokens=10_000, token_counter="approximate", start_on="human", include_system=True
+            self.loaded,
+            max_tokens=10_000,
+            token_counter="approximate",  # noqa: S106 - no password
+            start_on="human",
+            include_system=True,
         )
         return kept
 
@@ -214,7 +218,7 @@ class _PydanticAI:
         return loaded
 
     def map(self, history: list[Any] | None = None) -> list[Any]:
-        mapping = self.model._map_messages(history or self.loaded, self.parameters)
+        mapping = self.model._map_messages(history or self.loaded, self.parameters)  # noqa: SLF001 - the only way
         try:
             mapping.send(None)
         except StopIteration as done:

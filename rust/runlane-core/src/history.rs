@@ -21,13 +21,13 @@ mod vocabulary;
 
 use std::sync::Arc;
 
-pub use fragment::{OpenAiChat, write_openai_chat};
+pub use fragment::{Length, OpenAiChat, Sink, write_openai_chat};
 pub use log::{Log, LogRefusal, MAX_RECORD, PartRef, RecordRef};
 pub use plan::{Decision, Item, ItemKind, Plan, PlannedMessage, Reason, SystemText};
 pub use project::{Context, Stop, StopReason};
 pub use record::{Refusal, Word};
 pub use scan::{Cursor, Fault};
-pub use text::{Span, decoded};
+pub use text::{Span, decoded, push_escaped};
 pub use turns::Compactable;
 pub use view::ActiveRuns;
 pub use vocabulary::{
@@ -110,6 +110,9 @@ impl History {
                 return Err((place, refusal));
             }
         }
+        if self.log.len() / 2 >= len {
+            self.log.trim();
+        }
         Ok(())
     }
 
@@ -154,6 +157,13 @@ impl History {
         Ok(())
     }
 
+    /// Makes runs easy to find, if any will be looked for.
+    fn index_runs(&mut self, active: &ActiveRuns) {
+        if !active.is_empty() {
+            self.log.index_runs();
+        }
+    }
+
     fn changed_from(&mut self, place: usize) {
         self.unprojected = self.unprojected.min(place);
         self.unbudgeted = self.unbudgeted.min(place);
@@ -164,19 +174,23 @@ impl History {
     /// # Errors
     /// The options say that a record must stop the projection.
     pub fn project(&mut self, options: Options, context: Context) -> Result<Arc<Plan>, Stop> {
-        self.log.index_runs();
+        self.index_runs(&context.active);
         let mut last = self.projected.take().filter(|last| last.options == options);
         let view = View::all(&self.log);
         let (mut plan, resumes, watches) = match last.take() {
             Some(last) => rewound(view, last, &context, self.unprojected),
             None => Default::default(),
         };
+        let whole = plan.decisions.is_empty();
         let started = Arc::make_mut(&mut plan);
         let mut projector = Projector::new(view, options, &context, started);
         projector.resumes = resumes;
         projector.watches = watches;
         projector.run()?;
         let (resumes, watches) = (projector.resumes, projector.watches);
+        if whole {
+            Arc::make_mut(&mut plan).trim();
+        }
         self.unprojected = self.log.len();
         self.projected = Some(Projected {
             options,
@@ -214,7 +228,7 @@ impl History {
         policy: Policy,
         active: &ActiveRuns,
     ) -> Compactable {
-        self.log.index_runs();
+        self.index_runs(active);
         compactable(View::all(&self.log), keep_recent, policy, active)
     }
 
@@ -239,7 +253,7 @@ impl History {
         policy: Policy,
         active: &ActiveRuns,
     ) -> bool {
-        self.log.index_runs();
+        self.index_runs(active);
         judge(
             View::all(&self.log),
             start..end,
@@ -282,7 +296,7 @@ impl History {
 
     /// Selects what fits a budget.
     pub fn select(&mut self, request: &Request<'_>) -> Selection {
-        self.log.index_runs();
+        self.index_runs(request.active);
         let view = View::all(&self.log);
         let counter = request
             .counter

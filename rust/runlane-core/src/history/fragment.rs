@@ -5,7 +5,7 @@ use super::log::{Log, PartRef};
 use super::plan::{Item, ItemKind, Plan};
 use super::record::Word;
 use super::scan::Cursor;
-use super::text::{decoded, push_escaped, to_usize};
+use super::text::{decoded, escaped_len, push_escaped, to_usize};
 use super::vocabulary::{FAILED_MARK, INTERRUPTED_MARK, PartKind, Side};
 
 /// The name on envelopes of this wire protocol.
@@ -20,19 +20,52 @@ pub struct OpenAiChat<'f, F> {
     pub piece: &'f F,
 }
 
-/// Appends the messages, each a JSON object, with commas between them; `started` says that one stands there already.
+/// Where a body goes, piece by piece: most pieces are the stored text itself.
+pub trait Sink<'l> {
+    /// Takes bytes as they are.
+    fn bytes(&mut self, bytes: &'l [u8]);
+    /// Takes JSON that becomes the inside of a JSON string.
+    fn escaped(&mut self, json: &'l str);
+}
+
+/// Counts the bytes of a body.
+#[derive(Debug, Default)]
+pub struct Length(pub usize);
+
+impl<'l> Sink<'l> for Length {
+    fn bytes(&mut self, bytes: &'l [u8]) {
+        self.0 = self.0.saturating_add(bytes.len());
+    }
+
+    fn escaped(&mut self, json: &'l str) {
+        self.0 = self.0.saturating_add(escaped_len(json));
+    }
+}
+
+impl<'l> Sink<'l> for Vec<u8> {
+    fn bytes(&mut self, bytes: &'l [u8]) {
+        self.extend_from_slice(bytes);
+    }
+
+    fn escaped(&mut self, json: &'l str) {
+        push_escaped(self, json);
+    }
+}
+
+/// Writes the messages, each a JSON object, with commas between them; `started` says that one stands there already.
 ///
 /// # Errors
 /// The place of a file whose content piece is not given.
-pub fn write_openai_chat<'f, F>(
-    log: &Log,
-    plan: &Plan,
-    form: &OpenAiChat<'_, F>,
+pub fn write_openai_chat<'l, F, S>(
+    log: &'l Log,
+    plan: &'l Plan,
+    form: &OpenAiChat<'l, F>,
     started: bool,
-    body: &mut Vec<u8>,
+    body: &mut S,
 ) -> Result<(), (u32, u32)>
 where
-    F: Fn(u32, u32) -> Option<&'f [u8]>,
+    F: Fn(u32, u32) -> Option<&'l [u8]>,
+    S: Sink<'l>,
 {
     let mut writer = Writer {
         log,
@@ -45,9 +78,9 @@ where
             Side::User => writer.user(items, form.piece)?,
             Side::Assistant if message.traffic => writer.calls(items, form.send_reasoning),
             Side::Assistant => {
-                writer.open(b"{\"role\":\"assistant\",\"content\":\"");
+                writer.open(b",{\"role\":\"assistant\",\"content\":\"");
                 writer.texts(items);
-                writer.body.extend_from_slice(b"\"}");
+                writer.push(b"\"}");
             }
             Side::Tool => writer.results(items),
         }
@@ -55,31 +88,45 @@ where
     Ok(())
 }
 
-struct Writer<'w> {
-    log: &'w Log,
-    body: &'w mut Vec<u8>,
+struct Writer<'w, 'l, S> {
+    log: &'l Log,
+    body: &'w mut S,
     needs_comma: bool,
 }
 
-impl<'w> Writer<'w> {
-    fn push(&mut self, bytes: &[u8]) {
-        self.body.extend_from_slice(bytes);
+impl<'l, S: Sink<'l>> Writer<'_, 'l, S> {
+    fn push(&mut self, bytes: &'l [u8]) {
+        self.body.bytes(bytes);
     }
 
-    fn raw(&mut self, text: &str) {
+    fn raw(&mut self, text: &'l str) {
         self.push(text.as_bytes());
     }
 
-    fn open(&mut self, start: &[u8]) {
-        if self.needs_comma {
-            self.body.push(b',');
-        }
+    /// Starts a message; the comma in front is left out where nothing stands before it.
+    fn open(&mut self, start: &'static [u8]) {
+        let from = usize::from(!self.needs_comma);
         self.needs_comma = true;
-        self.push(start);
+        self.push(start.get(from..).unwrap_or_default());
+    }
+
+    /// Whether a text item says something.
+    fn says_something(&self, item: Item) -> bool {
+        match item.kind {
+            ItemKind::Part => {
+                let text = self.part(item).filter(|part| part.kind() == PartKind::Text);
+                text.is_some_and(|part| !part.says_nothing())
+            }
+            ItemKind::JoinedText
+            | ItemKind::Attachment
+            | ItemKind::InterruptedMark
+            | ItemKind::FailedMark => true,
+            ItemKind::File | ItemKind::Closed(_) => false,
+        }
     }
 
     /// The part that an item is made from; a mark and a joined text are made from none.
-    fn part(&self, item: Item) -> Option<PartRef<'w>> {
+    fn part(&self, item: Item) -> Option<PartRef<'l>> {
         match item.kind {
             ItemKind::Part | ItemKind::File | ItemKind::Attachment | ItemKind::Closed(_) => {}
             ItemKind::JoinedText | ItemKind::InterruptedMark | ItemKind::FailedMark => return None,
@@ -132,18 +179,18 @@ impl<'w> Writer<'w> {
         }
     }
 
-    fn user<'f, F>(&mut self, items: &[Item], piece: &F) -> Result<(), (u32, u32)>
+    fn user<F>(&mut self, items: &[Item], piece: &F) -> Result<(), (u32, u32)>
     where
-        F: Fn(u32, u32) -> Option<&'f [u8]>,
+        F: Fn(u32, u32) -> Option<&'l [u8]>,
     {
         if items.iter().all(|item| item.kind != ItemKind::File) {
-            self.open(b"{\"role\":\"user\",\"content\":\"");
+            self.open(b",{\"role\":\"user\",\"content\":\"");
             self.texts(items);
             self.push(b"\"}");
             return Ok(());
         }
-        self.open(b"{\"role\":\"user\",\"content\":");
-        let mut opener: &[u8] = b"[";
+        self.open(b",{\"role\":\"user\",\"content\":");
+        let mut opener: &'static [u8] = b"[";
         for item in items {
             self.push(opener);
             opener = b",";
@@ -161,13 +208,12 @@ impl<'w> Writer<'w> {
     }
 
     fn calls(&mut self, items: &[Item], send_reasoning: bool) {
-        self.open(b"{\"role\":\"assistant\",\"content\":\"");
-        let before = self.body.len();
-        self.texts(items);
-        if self.body.len() > before {
+        self.open(b",{\"role\":\"assistant\",\"content\":");
+        if items.iter().any(|item| self.says_something(*item)) {
+            self.push(b"\"");
+            self.texts(items);
             self.push(b"\"");
         } else {
-            self.body.truncate(before.saturating_sub(1));
             let has_call = items.iter().any(|item| {
                 self.part(*item)
                     .is_some_and(|part| part.kind() == PartKind::ToolCall)
@@ -177,7 +223,7 @@ impl<'w> Writer<'w> {
         if send_reasoning {
             self.reasoning(items);
         }
-        let mut opener: &[u8] = b",\"tool_calls\":[";
+        let mut opener: &'static [u8] = b",\"tool_calls\":[";
         for item in items {
             if let Some(call) = self
                 .part(*item)
@@ -191,14 +237,14 @@ impl<'w> Writer<'w> {
         self.push(if opener == b"," { b"]}" } else { b"}" });
     }
 
-    fn call(&mut self, call: PartRef<'_>) {
+    fn call(&mut self, call: PartRef<'l>) {
         self.push(b"{\"id\":\"");
         self.raw(call.call_id());
         self.push(b"\",\"type\":\"function\",\"function\":{\"name\":\"");
         self.raw(call.tool_name());
         self.push(b"\",\"arguments\":\"");
         let arguments = call.arguments();
-        let blank = decoded(arguments).trim().is_empty();
+        let blank = !arguments.starts_with('{') && decoded(arguments).trim().is_empty();
         self.raw(if blank { "{}" } else { arguments });
         self.push(b"\"}");
         for (name, value) in own_data(call).map(members).unwrap_or_default() {
@@ -214,8 +260,8 @@ impl<'w> Writer<'w> {
 
     /// Gives a provider its own reasoning back, in the field it used.
     fn reasoning(&mut self, items: &[Item]) {
-        let mut fields: Vec<(&str, Vec<&str>)> = Vec::new();
-        let mut details: Vec<&str> = Vec::new();
+        let mut fields: Vec<(&'l str, Vec<&'l str>)> = Vec::new();
+        let mut details: Vec<&'l str> = Vec::new();
         for item in items {
             let Some(block) = self
                 .part(*item)
@@ -252,10 +298,13 @@ impl<'w> Writer<'w> {
             }
             self.push(b"\"");
         }
-        if !details.is_empty() {
-            self.push(b",\"reasoning_details\":[");
-            let joined = details.join(",");
-            self.raw(&joined);
+        let mut opener: &'static [u8] = b",\"reasoning_details\":[";
+        for detail in details {
+            self.push(opener);
+            opener = b",";
+            self.raw(detail);
+        }
+        if opener == b"," {
             self.push(b"]");
         }
     }
@@ -268,7 +317,7 @@ impl<'w> Writer<'w> {
             if part.kind() == PartKind::ApprovalResponse {
                 continue;
             }
-            self.open(b"{\"role\":\"tool\",\"tool_call_id\":\"");
+            self.open(b",{\"role\":\"tool\",\"tool_call_id\":\"");
             self.raw(part.call_id());
             self.push(b"\",\"content\":\"");
             if let ItemKind::Closed(evidence) = item.kind {
@@ -282,11 +331,11 @@ impl<'w> Writer<'w> {
         }
     }
 
-    fn output(&mut self, result: PartRef<'_>) {
+    fn output(&mut self, result: PartRef<'l>) {
         match (result.output(), result.word()) {
             (Some(json), _) => match quoted(json) {
                 Some(said) => self.raw(said),
-                None => push_escaped(self.body, json),
+                None => self.body.escaped(json),
             },
             (None, Word::Error) => self.push(b"error"),
             (None, Word::Interrupted) => self.push(b"interrupted"),

@@ -21,6 +21,8 @@ struct Entry {
     text_len: u32,
     parts_start: u32,
     parts_len: u32,
+    /// Which conversation, by its place in [`Log::conversations`].
+    conversation: u32,
     head: record::Head,
 }
 
@@ -45,6 +47,8 @@ pub struct Log {
     text: String,
     parts: Vec<Part>,
     entries: Vec<Entry>,
+    conversations: Vec<Box<str>>,
+    conversation_names: Names,
     ids: Names,
     /// Whether `ids` matches `entries`; rewriting in the middle makes it stale.
     indexed: bool,
@@ -115,6 +119,17 @@ impl Log {
         self.entries.reserve_exact(records);
         self.text.reserve_exact(bytes);
         self.parts.reserve(records);
+        let (entries, text) = (&self.entries, &self.text);
+        if !self.repeats {
+            self.ids
+                .reserve(records, |place| id_of(entries, text, place));
+        }
+    }
+
+    /// Gives spare room back after many records came at once.
+    pub(crate) fn trim(&mut self) {
+        let parts = self.parts.len();
+        self.parts.shrink_to(parts.saturating_add(parts / 8));
     }
 
     /// Adds the newest record.
@@ -298,11 +313,10 @@ impl Log {
     /// One record.
     pub fn get(&self, place: usize) -> Option<RecordRef<'_>> {
         let entry = self.entries.get(place)?;
-        let end = entry.text_start.saturating_add(to_usize(entry.text_len));
         Some(RecordRef {
-            text: self.text.get(entry.text_start..end).unwrap_or_default(),
+            buffer: &self.text,
             parts: parts_of(&self.parts, entry),
-            head: &entry.head,
+            entry,
         })
     }
 
@@ -322,11 +336,13 @@ impl Log {
             self.parts.truncate(to_usize(parts_start));
             return Err(LogRefusal::TooLong);
         };
+        let conversation = self.intern(head.conversation.of(text));
         let entry = Entry {
             text_start: self.text.len(),
             text_len,
             parts_start,
             parts_len,
+            conversation,
             head,
         };
         grow(&mut self.text, text.len());
@@ -334,6 +350,21 @@ impl Log {
         self.held_text = self.held_text.saturating_add(text.len());
         self.held_parts = self.held_parts.saturating_add(to_usize(parts_len));
         Ok(entry)
+    }
+
+    fn intern(&mut self, conversation: &str) -> u32 {
+        let known = &self.conversations;
+        let found = self.conversation_names.find(conversation, |place| {
+            known.get(place).map_or("", |name| name)
+        });
+        let place = found.unwrap_or_else(|| {
+            self.conversations.push(conversation.into());
+            let known = &self.conversations;
+            self.conversation_names
+                .push(|place| known.get(place).map_or("", |name| name));
+            known.len().saturating_sub(1)
+        });
+        u32::try_from(place).unwrap_or(u32::MAX)
     }
 
     /// Undoes [`Self::read`] of the newest entry.
@@ -379,7 +410,7 @@ impl Log {
     }
 
     fn text_of(&self, entry: &Entry, span: Span) -> &str {
-        within(&self.text, entry, span)
+        within(&self.text, entry.text_start, span)
     }
 
     fn index(&mut self) {
@@ -452,69 +483,76 @@ fn parts_of<'p>(parts: &'p [Part], entry: &Entry) -> &'p [Part] {
     parts.get(start..end).unwrap_or_default()
 }
 
-fn within<'t>(text: &'t str, entry: &Entry, span: Span) -> &'t str {
+fn within(text: &str, record_start: usize, span: Span) -> &str {
     let range = span.range();
-    let start = entry.text_start.saturating_add(range.start);
-    let end = entry.text_start.saturating_add(range.end);
+    let start = record_start.saturating_add(range.start);
+    let end = record_start.saturating_add(range.end);
     text.get(start..end).unwrap_or_default()
 }
 
 fn id_of<'t>(entries: &[Entry], text: &'t str, place: usize) -> &'t str {
     entries
         .get(place)
-        .map_or("", |entry| within(text, entry, entry.head.id))
+        .map_or("", |entry| within(text, entry.text_start, entry.head.id))
 }
 
 /// A record, as it stands in the log.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordRef<'l> {
-    text: &'l str,
+    buffer: &'l str,
     parts: &'l [Part],
-    head: &'l record::Head,
+    entry: &'l Entry,
 }
 
 impl<'l> RecordRef<'l> {
     /// The stored text.
     pub fn text(self) -> &'l str {
-        self.text
+        let end = self
+            .entry
+            .text_start
+            .saturating_add(to_usize(self.entry.text_len));
+        self.buffer
+            .get(self.entry.text_start..end)
+            .unwrap_or_default()
     }
 
     /// The message id, as it stands between quotes.
     pub fn id(self) -> &'l str {
-        self.slice(self.head.id)
+        self.slice(self.entry.head.id)
     }
 
     /// The conversation's id, as it stands between quotes.
     pub fn conversation(self) -> &'l str {
-        self.slice(self.head.conversation)
+        self.slice(self.entry.head.conversation)
     }
 
     /// The run's id, as it stands between quotes; None if no run owns the record.
     pub fn run(self) -> Option<&'l str> {
-        self.head
+        self.entry
+            .head
             .run
             .is_present()
-            .then(|| self.slice(self.head.run))
+            .then(|| self.slice(self.entry.head.run))
     }
 
     /// Who speaks.
     pub fn role(self) -> Role {
-        self.head.role
+        self.entry.head.role
     }
 
     /// How far it got.
     pub fn status(self) -> Status {
-        self.head.status
+        self.entry.head.status
     }
 
     /// Which kinds of parts it has.
     pub fn kinds(self) -> Kinds {
-        self.head.kinds
+        self.entry.head.kinds
     }
 
     /// Bytes of what its parts say.
     pub fn said(self) -> u32 {
-        self.head.said
+        self.entry.head.said
     }
 
     /// How many parts.
@@ -525,7 +563,8 @@ impl<'l> RecordRef<'l> {
     /// One part.
     pub fn part(self, place: usize) -> Option<PartRef<'l>> {
         self.parts.get(place).map(|part| PartRef {
-            text: self.text,
+            buffer: self.buffer,
+            start: self.entry.text_start,
             part,
         })
     }
@@ -533,20 +572,27 @@ impl<'l> RecordRef<'l> {
     /// The parts, in order.
     pub fn parts(self) -> impl DoubleEndedIterator<Item = PartRef<'l>> + ExactSizeIterator {
         self.parts.iter().map(move |part| PartRef {
-            text: self.text,
+            buffer: self.buffer,
+            start: self.entry.text_start,
             part,
         })
     }
 
+    /// The same number for all records of one conversation.
+    pub(crate) fn conversation_number(self) -> u32 {
+        self.entry.conversation
+    }
+
     fn slice(self, span: Span) -> &'l str {
-        self.text.get(span.range()).unwrap_or_default()
+        within(self.buffer, self.entry.text_start, span)
     }
 }
 
 /// A part, as it stands in its record. Strings are given as they stand between quotes.
 #[derive(Clone, Copy, Debug)]
 pub struct PartRef<'l> {
-    text: &'l str,
+    buffer: &'l str,
+    start: usize,
     part: &'l Part,
 }
 
@@ -571,11 +617,16 @@ impl<'l> PartRef<'l> {
 
     fn field(self, field: usize) -> Option<&'l str> {
         self.span(field)
-            .map(|span| self.text.get(span.range()).unwrap_or_default())
+            .map(|span| within(self.buffer, self.start, span))
     }
 
     fn required(self, field: usize) -> &'l str {
         self.field(field).unwrap_or_default()
+    }
+
+    /// Whether a text part says nothing.
+    pub(crate) fn says_nothing(self) -> bool {
+        self.span(0).is_none_or(Span::is_empty)
     }
 
     /// The text of a text or reasoning part.

@@ -34,6 +34,15 @@ impl Names {
         found.map(|entry| to_usize(*entry))
     }
 
+    /// Makes room for more entries.
+    pub(crate) fn reserve<'n>(&mut self, more: usize, name_of: impl Fn(usize) -> &'n str) {
+        if self.len.saturating_add(more) > FEW {
+            self.table.reserve(more.saturating_add(FEW), |other| {
+                hash(name_of(to_usize(*other)))
+            });
+        }
+    }
+
     /// Adds the next entry; its name must be there already.
     pub(crate) fn push<'n>(&mut self, name_of: impl Fn(usize) -> &'n str) {
         let entry = self.len;

@@ -167,6 +167,14 @@ impl Plan {
         sizes.into_iter().fold(0, usize::saturating_add)
     }
 
+    /// Gives spare room back after many records were projected at once.
+    pub(crate) fn trim(&mut self) {
+        let with_spare = |len: usize| len.saturating_add(len / 8);
+        self.decisions.shrink_to(with_spare(self.decisions.len()));
+        self.messages.shrink_to(with_spare(self.messages.len()));
+        self.items.shrink_to(with_spare(self.items.len()));
+    }
+
     pub(crate) fn lengths(&self) -> Lengths {
         Lengths {
             decisions: self.decisions.len(),

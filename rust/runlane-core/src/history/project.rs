@@ -423,7 +423,7 @@ fn text_item(place: u32, record: RecordRef<'_>) -> Option<Item> {
     if texts.next().is_some() {
         return Some(Item::new(at, ItemKind::JoinedText));
     }
-    (!first.said().is_empty()).then(|| Item::new(at, ItemKind::Part))
+    (!first.says_nothing()).then(|| Item::new(at, ItemKind::Part))
 }
 
 /// Which calls of a record will never get a result; asked only when something is open, and worked out once.

@@ -239,7 +239,7 @@ fn read_parts(
     loop {
         let part = read_part(text, cursor)?;
         head.kinds.insert(part.kind);
-        head.said = head.said.saturating_add(said(text, &part));
+        head.said = head.said.saturating_add(said(&part));
         parts.push(part);
         if !cursor.more(b']')? {
             return Ok(());
@@ -247,25 +247,18 @@ fn read_parts(
     }
 }
 
-/// Bytes of what a part says to a model; JSON counts as it is written.
-fn said(text: &str, part: &Part) -> u32 {
-    let strings: &[usize] = match part.kind {
-        PartKind::Text | PartKind::Reasoning => &[0],
-        PartKind::ToolCall => &[0, 1, 2],
-        PartKind::ToolResult | PartKind::ApprovalRequest | PartKind::ApprovalResponse => &[0, 1],
-        PartKind::File | PartKind::Source | PartKind::Provider | PartKind::Control => &[],
+/// Bytes of what a part says to a model, as it is written: escapes only make it more.
+fn said(part: &Part) -> u32 {
+    let [first, second, third, ..] = part.spans;
+    let spans = match part.kind {
+        PartKind::Text | PartKind::Reasoning => [first, Span::ABSENT, Span::ABSENT],
+        PartKind::ToolCall | PartKind::ToolResult => [first, second, third],
+        PartKind::ApprovalRequest | PartKind::ApprovalResponse => [first, second, Span::ABSENT],
+        PartKind::File | PartKind::Source | PartKind::Provider | PartKind::Control => return 0,
     };
-    let json = if part.kind == PartKind::ToolResult {
-        part.spans.get(2)
-    } else {
-        None
-    };
-    strings
-        .iter()
-        .filter_map(|field| part.spans.get(*field))
-        .map(|span| decoded(slice(text, *span)).len())
-        .chain(json.map(|span| span.len()))
-        .map(|len| u32::try_from(len).unwrap_or(u32::MAX))
+    spans
+        .into_iter()
+        .map(Span::bytes)
         .fold(0, u32::saturating_add)
 }
 

@@ -38,6 +38,10 @@ impl Span {
         self.range().len()
     }
 
+    pub(crate) fn bytes(self) -> u32 {
+        self.end.saturating_sub(self.start)
+    }
+
     /// Whether no byte stands there.
     pub fn is_empty(self) -> bool {
         self.start == self.end
@@ -115,22 +119,35 @@ pub(crate) fn same(left: &str, right: &str) -> bool {
             && decoded(left) == decoded(right)
 }
 
+/// How many bytes [`push_escaped`] writes.
+pub(crate) fn escaped_len(text: &str) -> usize {
+    let bytes = text.as_bytes();
+    let count = |wanted: fn(u8) -> bool| bytes.iter().filter(|byte| wanted(**byte)).count();
+    let longer = count(|byte| byte == b'"' || byte == b'\\');
+    let controls = count(|byte| byte < b' ');
+    let short = if controls == 0 {
+        0
+    } else {
+        count(|byte| matches!(byte, b'\n' | b'\r' | b'\t' | 0x8 | 0xC))
+    };
+    let long = controls.saturating_sub(short).saturating_mul(5);
+    [longer, short, long]
+        .into_iter()
+        .fold(bytes.len(), usize::saturating_add)
+}
+
 /// Appends `text` as the inside of a JSON string.
-pub(crate) fn push_escaped(body: &mut Vec<u8>, text: &str) {
-    let mut rest = text.as_bytes();
-    while let Some(at) = rest
-        .iter()
-        .position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1F))
-    {
-        let (plain, from) = rest.split_at(at);
-        body.extend_from_slice(plain);
-        let Some((byte, after)) = from.split_first() else {
-            return;
-        };
-        push_escape(body, *byte);
-        rest = after;
+pub fn push_escaped(body: &mut Vec<u8>, text: &str) {
+    let mut start = 0;
+    let bytes = text.as_bytes();
+    for (at, byte) in bytes.iter().enumerate() {
+        if matches!(byte, b'"' | b'\\' | 0..=0x1F) {
+            body.extend_from_slice(bytes.get(start..at).unwrap_or_default());
+            push_escape(body, *byte);
+            start = at.saturating_add(1);
+        }
     }
-    body.extend_from_slice(rest);
+    body.extend_from_slice(bytes.get(start..).unwrap_or_default());
 }
 
 fn push_escape(body: &mut Vec<u8>, byte: u8) {
@@ -185,6 +202,7 @@ mod tests {
         let text = "a\"b\\c\n\r\t\u{8}\u{c}\u{1}\u{1f}é😀";
         let mut body = Vec::new();
         push_escaped(&mut body, text);
+        assert_eq!(body.len(), escaped_len(text));
         let quoted = format!("\"{}\"", String::from_utf8(body).unwrap());
         assert_eq!(serde_json::from_str::<String>(&quoted).unwrap(), text);
     }

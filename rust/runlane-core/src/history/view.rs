@@ -42,10 +42,9 @@ impl<'l> View<'l> {
     /// Whether the record is of another conversation than the one before it.
     pub(crate) fn changes_conversation(self, position: usize) -> bool {
         let before = position.checked_sub(1).and_then(|before| self.get(before));
-        match (before, self.get(position)) {
-            (Some(before), Some(here)) => {
-                !super::text::same(before.conversation(), here.conversation())
-            }
+        let number = RecordRef::conversation_number;
+        match (before.map(number), self.get(position).map(number)) {
+            (Some(before), Some(here)) => before != here,
             _ => false,
         }
     }
@@ -108,6 +107,10 @@ impl ActiveRuns {
     /// Takes the ids as plain text.
     pub fn new(ids: impl IntoIterator<Item = String>) -> Self {
         Self(ids.into_iter().collect())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     pub(crate) fn holds(&self, record: RecordRef<'_>) -> bool {

@@ -8,7 +8,7 @@ use runlane_core::history::{
 };
 
 use super::json;
-use super::vocabulary::{Names, Vocabulary, message, model, vocabulary};
+use super::vocabulary::{Class, Names, Vocabulary, message, model, vocabulary};
 
 /// Builds objects of one plan.
 pub(super) struct Builder<'py, 'p> {
@@ -146,12 +146,8 @@ impl<'py, 'p> Builder<'py, 'p> {
         let fields = PyDict::new(py);
         fields.set_item(&names.kind, &names.text)?;
         fields.set_item(&names.text, PyString::new(py, said))?;
-        model(
-            &self.words.text,
-            names,
-            &fields,
-            self.words.text_fields.bind(py),
-        )
+        let given = self.words.text.given(&fields, 0b11)?;
+        model(&self.words.text.class, names, &fields, given)
     }
 
     fn reasoning(&self, part: PartRef<'_>) -> PyResult<Bound<'py, PyAny>> {
@@ -254,23 +250,23 @@ impl<'py, 'p> Builder<'py, 'p> {
     fn fields(&self, kind: &Py<PyString>) -> PyResult<Fields<'py>> {
         let mut fields = Fields {
             dict: PyDict::new(self.py),
-            given: PySet::empty(self.py)?,
+            given: 0,
         };
         fields.give(&self.words.names.kind, kind)?;
         Ok(fields)
     }
 }
 
-/// The fields of a model in the order of its class, and which of them were given.
+/// The fields of a model in the order of its class, and which of them were given: one bit each, in that order.
 struct Fields<'py> {
     dict: Bound<'py, PyDict>,
-    given: Bound<'py, PySet>,
+    given: u8,
 }
 
 impl<'py> Fields<'py> {
     fn give(&mut self, name: &Py<PyString>, value: impl IntoPyObject<'py>) -> PyResult<()> {
-        self.dict.set_item(name, value)?;
-        self.given.add(name)
+        self.given |= 1 << self.dict.len();
+        self.dict.set_item(name, value)
     }
 
     fn maybe(
@@ -284,8 +280,9 @@ impl<'py> Fields<'py> {
         }
     }
 
-    fn model(&self, class: &Py<pyo3::types::PyType>, names: &Names) -> PyResult<Bound<'py, PyAny>> {
-        model(class, names, &self.dict, &self.given)
+    fn model(&self, class: &Class, names: &Names) -> PyResult<Bound<'py, PyAny>> {
+        let given = class.given(&self.dict, self.given)?;
+        model(&class.class, names, &self.dict, given)
     }
 }
 

@@ -1,11 +1,15 @@
 //! A projection as Python sees it: a view of a handle, read when it is asked.
 
+use std::ptr;
 use std::sync::Arc;
 
-use pyo3::exceptions::PyIndexError;
+use pyo3::exceptions::{PyIndexError, PyMemoryError, PyRuntimeError};
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
-use runlane_core::history::{Log, OpenAiChat, PartKind, Plan, Reason, decoded, write_openai_chat};
+use runlane_core::history::{
+    Length, Log, OpenAiChat, PartKind, Plan, Reason, Sink, decoded, push_escaped, write_openai_chat,
+};
 
 use super::build::Builder;
 use super::{DETACH_BYTES, HistoryLog, refused};
@@ -118,30 +122,97 @@ impl HistoryPlan {
                 send_reasoning,
                 piece: &piece,
             };
-            let (head, tail) = (head.to_vec(), tail.to_vec());
-            let write = || {
-                let mut body = head;
-                body.reserve(log.text_bytes());
-                write_openai_chat(log, &self.plan, &form, follows, &mut body)?;
-                body.extend_from_slice(&tail);
-                Ok(body)
-            };
-            let written = if log.text_bytes() > DETACH_BYTES {
-                py.detach(write)
-            } else {
-                write()
-            };
-            let body = written.map_err(|_: (u32, u32)| {
+            let mut length = Length(head.len().saturating_add(tail.len()));
+            let counted = write_openai_chat(log, &self.plan, &form, follows, &mut length);
+            counted.map_err(|_| {
                 refused(
                     "usage",
                     "a resolved file has no encoded content piece",
                     "pieces",
                 )
             })?;
-            Ok(PyBytes::new(py, &body))
+            filled(py, length.0, |body| {
+                body.bytes(head);
+                // Counting went well, so this does; a body that is not full is refused.
+                let _written = write_openai_chat(log, &self.plan, &form, follows, body);
+                body.bytes(tail);
+            })
         })
     }
 }
+
+/// A bytes object of `length` bytes, written once.
+fn filled(
+    py: Python<'_>,
+    length: usize,
+    write: impl FnOnce(&mut Room) + Send,
+) -> PyResult<Bound<'_, PyBytes>> {
+    let size = ffi::Py_ssize_t::try_from(length)
+        .map_err(|_| PyMemoryError::new_err("the body is too long"))?;
+    // SAFETY: asking for bytes without giving any yields a new object whose bytes are ours to write until it is
+    // shared, or null with an exception set.
+    let made = unsafe {
+        Bound::from_owned_ptr_or_err(py, ffi::PyBytes_FromStringAndSize(ptr::null(), size))?
+    };
+    let mut room = Room {
+        // SAFETY: `made` is a bytes object, alive to the end of this function.
+        next: unsafe { ffi::PyBytes_AsString(made.as_ptr()) }.cast::<u8>(),
+        left: Some(length),
+        escaped: Vec::new(),
+    };
+    let fill = || write(&mut room);
+    if length > DETACH_BYTES {
+        py.detach(fill);
+    } else {
+        fill();
+    }
+    if room.left == Some(0) {
+        Ok(made.cast_into::<PyBytes>()?)
+    } else {
+        Err(PyRuntimeError::new_err(
+            "a body is not as long as it was counted",
+        ))
+    }
+}
+
+/// The bytes of a new object that are still to be written.
+struct Room {
+    next: *mut u8,
+    /// How many; None once something did not fit.
+    left: Option<usize>,
+    escaped: Vec<u8>,
+}
+
+impl Room {
+    fn write(&mut self, piece: &[u8]) {
+        self.left = self.left.and_then(|left| left.checked_sub(piece.len()));
+        if self.left.is_some() {
+            // SAFETY: at least the piece's bytes were left from `next` on; nobody else has seen the object, and the
+            // piece belongs to somebody else.
+            unsafe {
+                ptr::copy_nonoverlapping(piece.as_ptr(), self.next, piece.len());
+                self.next = self.next.add(piece.len());
+            }
+        }
+    }
+}
+
+impl<'l> Sink<'l> for Room {
+    fn bytes(&mut self, bytes: &'l [u8]) {
+        self.write(bytes);
+    }
+
+    fn escaped(&mut self, json: &'l str) {
+        let mut escaped = std::mem::take(&mut self.escaped);
+        escaped.clear();
+        push_escaped(&mut escaped, json);
+        self.write(&escaped);
+        self.escaped = escaped;
+    }
+}
+
+// SAFETY: only the thread that made the object, and has shown it to nobody, writes there.
+unsafe impl Send for Room {}
 
 type Piece = ((u32, u32), Vec<u8>);
 

@@ -13,19 +13,57 @@ static ADOPTED: PyOnceLock<Vocabulary> = PyOnceLock::new();
 
 /// A pydantic model and the names every instance of it needs.
 pub(super) struct Vocabulary {
-    pub(super) text: Py<PyType>,
-    pub(super) reasoning: Py<PyType>,
-    pub(super) call: Py<PyType>,
-    pub(super) result: Py<PyType>,
-    pub(super) request: Py<PyType>,
-    pub(super) response: Py<PyType>,
+    pub(super) text: Class,
+    pub(super) reasoning: Class,
+    pub(super) call: Class,
+    pub(super) result: Class,
+    pub(super) request: Class,
+    pub(super) response: Class,
     pub(super) envelope: Py<PyType>,
     pub(super) message: Py<PyType>,
     pub(super) calls: Py<PyType>,
     pub(super) results: Py<PyType>,
     pub(super) names: Names,
-    /// The field set of a text part: nobody may change the set of a frozen record, so all share one.
-    pub(super) text_fields: Py<PySet>,
+}
+
+/// A pydantic model, and the sets of given fields its instances have.
+///
+/// Nobody may change the field set of a frozen record, so instances that were given the same fields share one.
+pub(super) struct Class {
+    pub(super) class: Py<PyType>,
+    sets: [PyOnceLock<Py<PySet>>; 1 << MAX_FIELDS],
+}
+
+/// More fields than a part has.
+const MAX_FIELDS: usize = 7;
+
+impl Class {
+    fn new(class: Py<PyType>) -> Self {
+        Self {
+            class,
+            sets: [const { PyOnceLock::new() }; 1 << MAX_FIELDS],
+        }
+    }
+
+    /// The set of those keys of `fields` whose bit is set, the first key's bit being the lowest.
+    pub(super) fn given<'a, 'py>(
+        &'a self,
+        fields: &Bound<'py, PyDict>,
+        mask: u8,
+    ) -> PyResult<&'a Bound<'py, PySet>> {
+        let py = fields.py();
+        let set = self.sets.get(usize::from(mask));
+        let set =
+            set.ok_or_else(|| PyRuntimeError::new_err("a part has more fields than are known"))?;
+        let made = set.get_or_try_init(py, || -> PyResult<Py<PySet>> {
+            let keys = fields.keys().into_iter().enumerate();
+            let given = keys
+                .filter(|(place, _)| mask >> place & 1 != 0)
+                .map(|(_, key)| key);
+            Ok(PySet::new(py, given)?.unbind())
+        })?;
+        Ok(made.bind(py))
+    }
 }
 
 macro_rules! names {
@@ -87,20 +125,18 @@ pub(crate) fn adopt_vocabulary(py: Python<'_>, classes: &Bound<'_, PyDict>) -> P
         Ok(found.cast_into::<PyType>()?.unbind())
     };
     let names = Names::new(py);
-    let text_fields = PySet::new(py, [&names.kind, &names.text])?.unbind();
     let vocabulary = Vocabulary {
-        text: class("text")?,
-        reasoning: class("reasoning")?,
-        call: class("tool-call")?,
-        result: class("tool-result")?,
-        request: class("tool-approval-request")?,
-        response: class("tool-approval-response")?,
+        text: Class::new(class("text")?),
+        reasoning: Class::new(class("reasoning")?),
+        call: Class::new(class("tool-call")?),
+        result: Class::new(class("tool-result")?),
+        request: Class::new(class("tool-approval-request")?),
+        response: Class::new(class("tool-approval-response")?),
         envelope: class("envelope")?,
         message: class("message")?,
         calls: class("calls")?,
         results: class("results")?,
         names,
-        text_fields,
     };
     // A second import hands over the same classes.
     let _kept = ADOPTED.set(py, vocabulary);
