@@ -3,9 +3,10 @@
 //! A call goes `Called -> Requested -> Approved | Denied -> Done`, or `Called -> Done` when nobody is asked. A record
 //! is taken whole or not at all: what its parts did is undone when one of them does not fit.
 
-use super::log::{Log, PartRef};
+use super::log::Log;
 use super::names::Names;
 use super::record::Word;
+use super::refs::PartRef;
 use super::text::to_usize;
 use super::vocabulary::PartKind;
 

@@ -1,9 +1,10 @@
 //! The messages of a plan in the form of chat completions, copied from the stored text escapes and all.
 
 use super::chronology::At;
-use super::log::{Log, PartRef};
+use super::log::Log;
 use super::plan::{Item, ItemKind, Plan};
 use super::record::Word;
+use super::refs::PartRef;
 use super::scan::Cursor;
 use super::text::{decoded, escaped_len, push_escaped, to_usize};
 use super::vocabulary::{FAILED_MARK, INTERRUPTED_MARK, PartKind, Side};

@@ -4,8 +4,8 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::chronology::{At, Call, Chronology, Phase};
-use super::log::{PartRef, RecordRef};
 use super::plan::{Decision, Item, ItemKind, Lengths, Plan, Reason, SystemText};
+use super::refs::{PartRef, RecordRef};
 use super::text::decoded;
 use super::view::{ActiveRuns, View};
 use super::vocabulary::{

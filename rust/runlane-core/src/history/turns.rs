@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use super::chronology::At;
-use super::log::{PartRef, RecordRef};
 use super::names::Names;
+use super::refs::{PartRef, RecordRef};
 use super::view::{ActiveRuns, View};
 use super::vocabulary::{PartKind, Policy, Role, Status};
 

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::log::{Log, RecordRef};
+use super::log::Log;
+use super::refs::RecordRef;
 use super::text::{decoded, to_usize};
 use super::vocabulary::Role;
 
