@@ -15,6 +15,7 @@ from benches.store_work import (
     OWNER,
     BareLoop,
     Bench,
+    Executor,
     begin,
     conversation,
     in_parallel,
@@ -143,28 +144,38 @@ def _lang_graph(times: int, path: str) -> tuple[Work | None, Callable[[], object
     return work, lambda: manager.__exit__(None, None, None)
 
 
+def _lanes(own: Bench) -> list[Executor]:
+    names = [own.run(partial(conversation, own.store, 0)) for _ in range(LANES)]
+    return [own.run(partial(begin, own.store, name)) for name in names]
+
+
 @bench
 def bench_many_lanes() -> Row:
+    """1,000 mutations from 100 lanes at once, synchronous=FULL."""
+    own = Bench()
+    executors = _lanes(own)
+    bare = BareLoop(own.folder / "bare.db", LANES)
+    own.stack.callback(bare.close)
+    return Row(
+        ours=lambda: own.run(partial(in_parallel, executors, 10, [])),
+        peers=[Peer("a bare apsw loop in groups of 50", lambda: bare.commit([50] * 20), at_least(0.25))],
+        clock=time.perf_counter,
+        clean=own.stack.close,
+    )
+
+
+@bench
+def bench_beside_lang_graph() -> Row:
     """100 mutations from 100 lanes at once, synchronous=FULL."""
     own = Bench()
-    names = [own.run(partial(conversation, own.store, 0)) for _ in range(LANES)]
-    executors = [own.run(partial(begin, own.store, name)) for name in names]
-    bare = BareLoop(own.folder / "bare.db", LANES)
+    executors = _lanes(own)
     rival, leave = _lang_graph(LANES, str(own.folder / "rival.db"))
-
-    def clean() -> None:
-        bare.close()
-        leave()
-        own.stack.close()
-
+    own.stack.callback(leave)
     return Row(
         ours=lambda: own.run(partial(in_parallel, executors, 1, [])),
-        peers=[
-            Peer("a bare apsw loop in groups of 50", lambda: bare.commit([50, 50]), at_least(0.25)),
-            Peer("100 steps of LangGraph's SqliteSaver at history 200", rival, at_least(8)),
-        ],
+        peers=[Peer("100 steps of LangGraph's SqliteSaver at history 200", rival, at_least(8))],
         clock=time.perf_counter,
-        clean=clean,
+        clean=own.stack.close,
     )
 
 
@@ -172,8 +183,7 @@ def bench_many_lanes() -> Row:
 def bench_latency() -> Row:
     """99th percentile of a mutation at 100 lanes."""
     own, counter = Bench(), _Counter()
-    names = [own.run(partial(conversation, own.store, 0)) for _ in range(LANES)]
-    executors = [own.run(partial(begin, own.store, name)) for name in names]
+    executors = _lanes(own)
     latencies: list[float] = []
 
     def ours() -> None:
