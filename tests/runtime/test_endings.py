@@ -12,11 +12,20 @@ from runlane.errors import (
     ContextOverflowError,
     ModelError,
     ModelIdleTimeoutError,
+    ModelProtocolError,
     ProviderError,
     ProviderStreamCutError,
     RuntimeConflictError,
 )
-from runlane.models import AnyModelMessage, ChatProvider, FinishReport, ModelPart, ModelProviderContext, TextDelta
+from runlane.models import (
+    AnyModelMessage,
+    ChatProvider,
+    FinishReport,
+    FunctionCallDelta,
+    ModelPart,
+    ModelProviderContext,
+    TextDelta,
+)
 from runlane.records import ControlPart, TextPart
 from runlane.runtime import AgentRuntime, RuntimeConfig, Turn, TurnOutcome
 from runlane.runtime._ending import ending_for_error, ending_for_signal, ending_under
@@ -88,6 +97,15 @@ async def test_a_provider_that_fails_keeps_what_it_said() -> None:
     assert result.metrics.partial is True
     operations = [event.operation.phase for event in events if event.type == "run-operation"]
     assert operations == ["started", "failed"]
+
+
+async def test_a_call_that_makes_no_sense_is_a_provider_failure() -> None:
+    """A stream that ends well but holds a call without a name is the provider's fault, and its text is kept."""
+    script = [TextDelta("Let me see"), FunctionCallDelta(0, id="c1", arguments="{}"), FinishReport("tool-calls")]
+    async with opened(ScriptedModel(script)) as scene:
+        result = await scene.runtime.submit(CONVERSATION, "Hi").result
+    assert (result.reason, result.message.text) == ("provider_failure", "Let me see")
+    assert isinstance(result.error, ModelProtocolError)
 
 
 async def test_a_refused_request_is_a_provider_failure() -> None:

@@ -285,6 +285,7 @@ class Gap:
         first_available: The oldest conversation version that can still be replayed, if known.
     """
 
+    type: ClassVar[Literal["gap"]] = "gap"
     conversation_id: str
     reason: Literal["slow", "retention", "ahead"]
     first_available: int | None = None

@@ -5,7 +5,7 @@
 | the run's token tripped | `shutdown`, `timeout`, `superseded`, anything else `interrupted` |
 | the request does not fit the model's window | `context_overflow` |
 | the store refused an owned write | `storage_conflict` |
-| it came out of the provider | `provider_failure`; its silence is `timeout` |
+| it came out of the provider, or what came makes no sense | `provider_failure`; its silence is `timeout` |
 | anything else | `runtime_failure` |
 | the provider finished for another cause than `stop` | `provider_stop` |
 | a stop policy fired | `policy_stop` |
@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from runlane.contracts import CancelToken
-from runlane.errors import ContextOverflowError, ModelIdleTimeoutError, RuntimeConflictError
+from runlane.errors import ContextOverflowError, ModelIdleTimeoutError, ModelProtocolError, RuntimeConflictError
 from runlane.records import ControlPart, TerminalReason
 from runlane.runtime._turn import TurnOutcome, TurnStopped
 
@@ -84,7 +84,8 @@ def ending_for_error(error: Exception, provider_error: Exception | None, /) -> E
         reason = "context_overflow"
     elif isinstance(error, RuntimeConflictError):
         reason = "storage_conflict"
-    elif error is provider_error:
+    elif error is provider_error or isinstance(error, ModelProtocolError):
+        # A call without a name is found out when the calls are put together, after the stream has ended well.
         reason = "provider_failure"
     else:
         reason = "runtime_failure"
