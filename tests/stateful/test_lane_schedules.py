@@ -145,7 +145,7 @@ async def _play(actions: list[Action]) -> None:
         await check(world)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 @given(actions=st.lists(_ACTIONS, max_size=25))
 def test_any_schedule_ends_with_every_input_answered_once(backend: str, actions: list[Action]) -> None:
