@@ -162,7 +162,7 @@ async def test_a_listener_of_an_ended_run_gets_its_events_and_ends() -> None:
         found = [event async for event in scene.runtime.subscribe(CONVERSATION, run_id=result.run.id, after=0)]
         late = [event async for event in ticket.events()]
     assert _ids(found) == _ids(late)
-    assert found[-1].type == "terminal"  # type: ignore[union-attr]
+    assert found[-1].type == "terminal"
 
 
 @pytest.mark.parametrize("after", [-1, True, "1", 1.0])

@@ -30,7 +30,7 @@ from runlane.records import ControlPart, TextPart
 from runlane.runtime import AgentRuntime, RuntimeConfig, Turn, TurnOutcome
 from runlane.runtime._ending import ending_for_error, ending_for_signal, ending_under
 from runlane.store import MemoryStore
-from runlane.testing import FakeClock, Hold, Pause, ScriptedModel
+from runlane.testing import FakeClock, Hold, Pause, ScriptedModel, ScriptedStep
 from tests.runtime.scenes import CONVERSATION, heard, held_after, looped, opened
 
 pytestmark = pytest.mark.anyio
@@ -101,7 +101,11 @@ async def test_a_provider_that_fails_keeps_what_it_said() -> None:
 
 async def test_a_call_that_makes_no_sense_is_a_provider_failure() -> None:
     """A stream that ends well but holds a call without a name is the provider's fault, and its text is kept."""
-    script = [TextDelta("Let me see"), FunctionCallDelta(0, id="c1", arguments="{}"), FinishReport("tool-calls")]
+    script: list[ScriptedStep] = [
+        TextDelta("Let me see"),
+        FunctionCallDelta(0, id="c1", arguments="{}"),
+        FinishReport("tool-calls"),
+    ]
     async with opened(ScriptedModel(script)) as scene:
         result = await scene.runtime.submit(CONVERSATION, "Hi").result
     assert (result.reason, result.message.text) == ("provider_failure", "Let me see")
