@@ -39,6 +39,7 @@ class Exit(IntEnum):
 # An error's code, or what it starts with up to a dot; the longest entry that fits decides.
 _BY_CODE: Final[dict[str, Exit]] = {
     "usage": Exit.USAGE,
+    "stream.busy": Exit.USAGE,
     "value.invalid": Exit.USAGE,
     "dependency.missing": Exit.USAGE,
     "command.refused": Exit.REFUSED,
