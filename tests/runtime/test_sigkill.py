@@ -78,7 +78,7 @@ async def _settle(path: Path, base_url: str) -> dict[str, list[Run]]:
     return runs
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_process_killed_at_random_moments_loses_nothing_and_answers_nothing_twice(tmp_path: Path) -> None:
     """Twenty seeded SIGKILLs in the middle of three streams: every accepted input ends in exactly one answer."""
@@ -95,7 +95,7 @@ async def test_a_process_killed_at_random_moments_loses_nothing_and_answers_noth
             assert all(len(found) == 1 for found in runs.values())
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("anyio_backend", ["trio"])
 async def test_one_store_survives_kill_after_kill(tmp_path: Path) -> None:
     """Workers that recover and are killed again, on one file: at last every input has one answer."""
