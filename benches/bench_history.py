@@ -13,7 +13,7 @@ import orjson
 
 from benches._harness import Peer, Row, at_least, at_most, bench, optional
 from runlane.canonical import canonical_record_json
-from runlane.history import History
+from runlane.history import History, OpenAIChatBodyWriter
 
 _HEAD = b'{"model":"gpt-4o","stream":true,"messages":['
 _TAIL = b"]}"
@@ -266,14 +266,14 @@ def bench_cold_20000() -> Row:
 
 def _one_more(count: int) -> Row:
     stored = records(count)
-    history = History(stored)
-    history.project().messages.openai_chat_body(_HEAD, _TAIL)
+    history, writer = History(stored), OpenAIChatBodyWriter()
+    writer.body(history.project().messages, _HEAD, _TAIL)
     fragments = [orjson.dumps(message) for message in _loop(map(orjson.loads, stored))]
     fresh = (records(2, start) for start in itertools.count(count, 2))
 
     def turn() -> bytes:
         history.extend(next(fresh))
-        return history.project().messages.openai_chat_body(_HEAD, _TAIL)
+        return writer.body(history.project().messages, _HEAD, _TAIL)
 
     def join() -> bytes:
         return b"%b%b%b" % (_HEAD, b",".join(fragments), _TAIL)

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from typing_extensions import override
 
 __all__ = [
+    "ChatFragments",
     "HistoryLog",
     "HistoryPlan",
     "HistorySelection",
@@ -497,6 +498,21 @@ class HistoryPlan:
         *,
         follows: bool,
         send_reasoning: bool,
+        pieces: dict[tuple[str, int], bytes],
+    ) -> bytes: ...
+
+@final
+class ChatFragments:
+    """The messages of one handle in the form of chat completions, kept from one body to the next."""
+
+    def __new__(cls, *, send_reasoning: bool) -> ChatFragments: ...
+    def body(
+        self,
+        plan: HistoryPlan,
+        head: bytes,
+        tail: bytes,
+        *,
+        follows: bool,
         pieces: dict[tuple[str, int], bytes],
     ) -> bytes: ...
 

@@ -14,6 +14,7 @@ from runlane.errors import ProjectionRefusedError
 from runlane.history import (
     EvidencePolicy,
     History,
+    OpenAIChatBodyWriter,
     Projection,
     ProjectionOptions,
     Selection,
@@ -127,13 +128,16 @@ def test_a_handle_never_remembers_wrongly(
     contexts: list[tuple[frozenset[str], dict[str, Any], Mapping[tuple[str, int], FileItem]]],
 ) -> None:
     """However a handle came to its records, and whatever it was asked before, it answers as a new one would."""
-    history, kept = History(), list[Message]()
+    history, kept, writer = History(), list[Message](), OpenAIChatBodyWriter()
     for turn, (kind, (record, place)) in enumerate(steps):
         applied(history, kept, kind, record, place)
         active, effects, files = contexts[turn % len(contexts)]
         if turn % 3 != 1:
             projection = history.project(options, active_runs=active, effects=effects, files=files)
             assert_same(projection, Projector(kept, options, files=files, active_runs=active, effects=effects))
+            pieces = {key: json.dumps({"turn": turn}).encode() for key in files}
+            written = writer.body(projection.messages, b"[", b"]", pieces=pieces)
+            assert written == projection.messages.openai_chat_body(b"[", b"]", pieces=pieces)
         if turn % 3 != 2:
             history.give_counts("t", counts_of(kept))
             selected = history.select(

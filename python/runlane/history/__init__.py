@@ -34,6 +34,7 @@ from runlane.history._policy import (
 )
 from runlane.history._projection import (
     DEFAULT_PROJECTION,
+    OpenAIChatBodyWriter,
     ProjectedMessages,
     Projection,
     ProjectionDecision,
@@ -67,6 +68,7 @@ __all__ = [
     "EvidencePolicy",
     "FileResolver",
     "History",
+    "OpenAIChatBodyWriter",
     "OpenAITokens",
     "ProjectedMessages",
     "Projection",

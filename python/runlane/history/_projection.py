@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias, cast, overload
 
 from typing_extensions import override
 
-from runlane._native import HistoryLog, HistoryPlan, HistorySelection, NativeError
+from runlane._native import ChatFragments, HistoryLog, HistoryPlan, HistorySelection, NativeError
 from runlane.history._bridge import log_of, raise_refusal
 from runlane.history._lazy import LazySequence
 from runlane.history._policy import CallEvidence, ProjectionOptions, packed_options
@@ -17,6 +17,7 @@ from runlane.records import Message
 
 __all__ = [
     "DEFAULT_PROJECTION",
+    "OpenAIChatBodyWriter",
     "ProjectedMessages",
     "Projection",
     "ProjectionDecision",
@@ -67,26 +68,29 @@ class ProjectedMessages(Sequence[AnyModelMessage]):
 
     The objects are made together when the first one is read; `openai_chat_body` needs none of them. Equal to any
     sequence of equal messages.
+
+    Attributes:
+        plan: The plan of the native half.
     """
 
-    __slots__ = ("_made", "_plan")
+    __slots__ = ("_made", "plan")
 
     def __init__(self, plan: HistoryPlan, /) -> None:
         """Stand for the messages of a plan."""
-        self._plan = plan
+        self.plan = plan
         self._made: tuple[AnyModelMessage, ...] | None = None
 
     def _all(self) -> tuple[AnyModelMessage, ...]:
         if self._made is None:
             try:
-                self._made = cast("tuple[AnyModelMessage, ...]", self._plan.messages())
+                self._made = cast("tuple[AnyModelMessage, ...]", self.plan.messages())
             except NativeError as refusal:
                 raise_refusal(refusal)
         return self._made
 
     @override
     def __len__(self) -> int:
-        return self._plan.message_count
+        return self.plan.message_count
 
     @overload
     def __getitem__(self, index: int, /) -> AnyModelMessage: ...
@@ -140,9 +144,47 @@ class ProjectedMessages(Sequence[AnyModelMessage]):
             UsageError: A resolved file has no piece, or a record was replaced or removed since.
         """
         try:
-            return self._plan.openai_chat(
+            return self.plan.openai_chat(
                 head, tail, follows=follows, send_reasoning=send_reasoning, pieces=dict(pieces)
             )
+        except NativeError as refusal:
+            raise_refusal(refusal)
+
+
+class OpenAIChatBodyWriter:
+    """Writes request bodies of one conversation and keeps its encoded messages from one request to the next.
+
+    One more turn then costs that turn and one copy of the body. The writer holds about as many bytes as its last body;
+    it starts over by itself where the history is another one or was changed. What it writes is what
+    `ProjectedMessages.openai_chat_body` writes.
+
+    Args:
+        send_reasoning: Whether reasoning of this protocol's providers is given back beside the calls it led to.
+    """
+
+    __slots__ = ("_fragments",)
+
+    def __init__(self, *, send_reasoning: bool = True) -> None:
+        """Start with nothing kept."""
+        self._fragments = ChatFragments(send_reasoning=send_reasoning)
+
+    def body(
+        self,
+        messages: ProjectedMessages,
+        head: bytes,
+        tail: bytes,
+        /,
+        *,
+        follows: bool = False,
+        pieces: Mapping[tuple[str, int], bytes] = _NO_PIECES,
+    ) -> bytes:
+        """Write a body; the arguments are those of `ProjectedMessages.openai_chat_body`.
+
+        Raises:
+            UsageError: A resolved file has no piece, or a record was replaced or removed since the projection.
+        """
+        try:
+            return self._fragments.body(messages.plan, head, tail, follows=follows, pieces=dict(pieces))
         except NativeError as refusal:
             raise_refusal(refusal)
 

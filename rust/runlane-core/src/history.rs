@@ -22,7 +22,7 @@ mod vocabulary;
 
 use std::sync::Arc;
 
-pub use fragment::{Length, OpenAiChat, Sink, write_openai_chat};
+pub use fragment::{Fragments, Length, OpenAiChat, Sink, write_openai_chat};
 pub use log::{Log, LogRefusal, MAX_RECORD};
 pub use plan::{Decision, Item, ItemKind, Plan, PlannedMessage, Reason, SystemText};
 pub use project::{Context, Stop, StopReason};

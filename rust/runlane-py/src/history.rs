@@ -6,7 +6,7 @@ mod plan;
 mod selection;
 mod vocabulary;
 
-pub(crate) use plan::HistoryPlan;
+pub(crate) use plan::{ChatFragments, HistoryPlan};
 pub(crate) use selection::HistorySelection;
 pub(crate) use vocabulary::adopt_vocabulary;
 

@@ -20,7 +20,9 @@ mod _native {
     #[pymodule_export]
     use crate::error::{NativeError, adopt_errors};
     #[pymodule_export]
-    use crate::history::{HistoryLog, HistoryPlan, HistorySelection, adopt_vocabulary};
+    use crate::history::{
+        ChatFragments, HistoryLog, HistoryPlan, HistorySelection, adopt_vocabulary,
+    };
     #[pymodule_export]
     use crate::openai_chat::scan_chat_chunk;
     #[pymodule_export]

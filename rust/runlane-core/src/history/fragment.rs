@@ -2,7 +2,7 @@
 
 use super::chronology::At;
 use super::log::Log;
-use super::plan::{Item, ItemKind, Plan};
+use super::plan::{Item, ItemKind, Plan, PlannedMessage};
 use super::record::Word;
 use super::refs::PartRef;
 use super::scan::Cursor;
@@ -68,12 +68,29 @@ where
     F: Fn(u32, u32) -> Option<&'l [u8]>,
     S: Sink<'l>,
 {
+    write_from(log, plan, 0, form, started, body, |_| {})
+}
+
+/// The same from one message on; `ended` is told of the body after each message.
+fn write_from<'l, F, S>(
+    log: &'l Log,
+    plan: &'l Plan,
+    from: usize,
+    form: &OpenAiChat<'l, F>,
+    started: bool,
+    body: &mut S,
+    mut ended: impl FnMut(&mut S),
+) -> Result<(), (u32, u32)>
+where
+    F: Fn(u32, u32) -> Option<&'l [u8]>,
+    S: Sink<'l>,
+{
     let mut writer = Writer {
         log,
         body,
         needs_comma: started,
     };
-    for (place, message) in plan.messages.iter().enumerate() {
+    for (place, message) in plan.messages.iter().enumerate().skip(from) {
         let items = plan.items_of(place);
         match message.side {
             Side::User => writer.user(items, form.piece)?,
@@ -85,8 +102,112 @@ where
             }
             Side::Tool => writer.results(items),
         }
+        ended(writer.body);
     }
     Ok(())
+}
+
+/// The messages of a conversation in the form of chat completions, kept from one request to the next.
+///
+/// A message is written again only if it is another one now, or a record that it is made of changed since.
+#[derive(Debug, Default)]
+pub struct Fragments {
+    /// Each message with a comma in front.
+    text: Vec<u8>,
+    kept: Vec<Kept>,
+    items: Vec<Item>,
+    revision: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    message: PlannedMessage,
+    /// Where its text ends.
+    end: usize,
+}
+
+impl Fragments {
+    /// Brings the fragments up to the plan and gives them, each with a comma in front. The plan is one of this log,
+    /// always the same.
+    ///
+    /// # Errors
+    /// The place of a file whose content piece is not given.
+    pub fn update<'f, F>(
+        &mut self,
+        log: &'f Log,
+        plan: &'f Plan,
+        form: &OpenAiChat<'f, F>,
+    ) -> Result<&[u8], (u32, u32)>
+    where
+        F: Fn(u32, u32) -> Option<&'f [u8]>,
+    {
+        let from = self.unchanged(log, plan);
+        let end = from.checked_sub(1).and_then(|last| self.kept.get(last));
+        self.text.truncate(end.map_or(0, |kept| kept.end));
+        self.kept.truncate(from);
+        let first = plan
+            .messages
+            .get(from)
+            .map_or(plan.items.len(), |message| to_usize(message.first));
+        self.items.truncate(first);
+        self.items
+            .extend_from_slice(plan.items.get(first..).unwrap_or_default());
+        let mut messages = plan.messages.iter().skip(from);
+        let kept = &mut self.kept;
+        let written = write_from(
+            log,
+            plan,
+            from,
+            form,
+            true,
+            &mut self.text,
+            |text: &mut Vec<u8>| {
+                if let Some(message) = messages.next() {
+                    kept.push(Kept {
+                        message: *message,
+                        end: text.len(),
+                    });
+                }
+            },
+        );
+        if let Err(missing) = written {
+            *self = Self::default();
+            return Err(missing);
+        }
+        self.revision = log.revision();
+        Ok(&self.text)
+    }
+
+    /// How many messages from the first on are what they were.
+    fn unchanged(&self, log: &Log, plan: &Plan) -> usize {
+        let same = |(kept, message): &(&Kept, &PlannedMessage)| kept.message == **message;
+        let messages = self
+            .kept
+            .iter()
+            .zip(&plan.messages)
+            .take_while(same)
+            .count();
+        let stays = |(kept, item): &(&Item, &Item)| {
+            kept == item
+                && item.kind != ItemKind::File
+                && log
+                    .get(to_usize(item.record))
+                    .is_some_and(|record| record.since() <= self.revision)
+        };
+        let items = self.items.iter().zip(&plan.items).take_while(stays).count();
+        let ends_within = |message: usize| {
+            let next = plan.messages.get(message.saturating_add(1));
+            let end = next.map_or(plan.items.len(), |next| to_usize(next.first));
+            let was = self.kept.get(message.saturating_add(1));
+            let end_was = was.map_or(self.items.len(), |next| to_usize(next.message.first));
+            end <= items && end == end_was
+        };
+        let mut from = messages;
+        while from > 0 && !ends_within(from.saturating_sub(1)) {
+            from = from.saturating_sub(1);
+        }
+        from
+    }
 }
 
 struct Writer<'w, 'l, S> {

@@ -24,6 +24,8 @@ pub(super) struct Entry {
     parts_len: u32,
     /// Which conversation, by its place in [`Log::conversations`].
     pub(super) conversation: u32,
+    /// The revision at which the record came to stand here.
+    pub(super) since: u64,
     pub(super) head: record::Head,
 }
 
@@ -223,6 +225,7 @@ impl Log {
             return Err(LogRefusal::Known);
         }
         self.entries.insert(place, entry);
+        self.moved(place);
         self.indexed = false;
         self.runs = RunIndex::default();
         self.rewritten();
@@ -257,7 +260,8 @@ impl Log {
         });
         self.held_text = self.held_text.saturating_sub(text);
         self.held_parts = self.held_parts.saturating_sub(parts);
-        if !places.is_empty() {
+        if let Some(first) = places.first() {
+            self.moved(*first);
             self.indexed = false;
             self.runs = RunIndex::default();
             self.rewritten();
@@ -341,6 +345,7 @@ impl Log {
             parts_start,
             parts_len,
             conversation,
+            since: self.revision.wrapping_add(1),
             head,
         };
         grow(&mut self.text, text.len());
@@ -421,6 +426,14 @@ impl Log {
             self.ids.push(|place| id_of(entries, text, place));
         }
         self.indexed = true;
+    }
+
+    /// Notes that the records from here on stand at other places than before.
+    fn moved(&mut self, place: usize) {
+        let since = self.revision.wrapping_add(1);
+        for entry in self.entries.iter_mut().skip(place) {
+            entry.since = since;
+        }
     }
 
     fn changed(&mut self) {

@@ -105,6 +105,11 @@ impl<'l> RecordRef<'l> {
         })
     }
 
+    /// The revision of the log at which the record came to stand where it does.
+    pub(crate) fn since(self) -> u64 {
+        self.entry.since
+    }
+
     /// The same number for all records of one conversation.
     pub(crate) fn conversation_number(self) -> u32 {
         self.entry.conversation

@@ -8,7 +8,8 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use runlane_core::history::{
-    Length, Log, OpenAiChat, PartKind, Plan, Reason, Sink, decoded, push_escaped, write_openai_chat,
+    Fragments, Length, Log, OpenAiChat, PartKind, Plan, Reason, Sink, decoded, push_escaped,
+    write_openai_chat,
 };
 
 use super::build::Builder;
@@ -136,6 +137,74 @@ impl HistoryPlan {
                 // Counting went well, so this does; a body that is not full is refused.
                 let _written = write_openai_chat(log, &self.plan, &form, follows, body);
                 body.bytes(tail);
+            })
+        })
+    }
+}
+
+/// The messages of one handle in the form of chat completions, kept from one body to the next.
+#[pyclass(module = "runlane._native")]
+pub(crate) struct ChatFragments {
+    fragments: Fragments,
+    history: Option<Py<HistoryLog>>,
+    send_reasoning: bool,
+}
+
+#[pymethods]
+impl ChatFragments {
+    #[new]
+    #[pyo3(signature = (*, send_reasoning))]
+    fn new(send_reasoning: bool) -> Self {
+        Self {
+            fragments: Fragments::default(),
+            history: None,
+            send_reasoning,
+        }
+    }
+
+    /// A chat-completions body: `head`, the messages with commas between them, `tail`.
+    #[pyo3(signature = (plan, head, tail, *, follows, pieces))]
+    fn body<'py>(
+        &mut self,
+        py: Python<'py>,
+        plan: &HistoryPlan,
+        head: &[u8],
+        tail: &[u8],
+        follows: bool,
+        pieces: &Bound<'py, PyDict>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        if self
+            .history
+            .as_ref()
+            .is_none_or(|history| !history.is(&plan.history))
+        {
+            self.fragments = Fragments::default();
+            self.history = Some(plan.history.clone_ref(py));
+        }
+        let (fragments, send_reasoning) = (&mut self.fragments, self.send_reasoning);
+        plan.read(py, |log| {
+            let given = pieces_by_place(log, &plan.plan, pieces)?;
+            let piece = |record: u32, part: u32| {
+                let found = given.iter().find(|(at, _)| *at == (record, part));
+                found.map(|(_, piece)| piece.as_slice())
+            };
+            let form = OpenAiChat {
+                send_reasoning,
+                piece: &piece,
+            };
+            let messages = fragments.update(log, &plan.plan, &form).map_err(|_| {
+                refused(
+                    "usage",
+                    "a resolved file has no encoded content piece",
+                    "pieces",
+                )
+            })?;
+            let messages = messages.get(usize::from(!follows)..).unwrap_or_default();
+            let length = [head, messages, tail].iter().map(|piece| piece.len()).sum();
+            filled(py, length, |body| {
+                for piece in [head, messages, tail] {
+                    body.write(piece);
+                }
             })
         })
     }
