@@ -241,3 +241,13 @@ async def test_files_are_fetched_before_the_projection() -> None:
         projection.messages.openai_chat_body(b"[", b"]")
     with pytest.raises(UsageError, match="resolver"):
         await resolve_files(records, lambda _file, _record: 7)  # type: ignore[arg-type, return-value]
+
+
+def test_a_turn_may_come_to_begin_otherwise() -> None:
+    """A user record replaced by an answer no longer starts the chronology over, though it once did."""
+    records = [user("1"), user("2"), user("3")]
+    history = History(map(stored, records))
+    history.project()
+    records[1] = assistant("2", call("a"), call("b"), result("a"), text("cut"))
+    history.replace(stored(records[1]))
+    assert list(history.project().decisions) == list(project_history_detailed(records).decisions)

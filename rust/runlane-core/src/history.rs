@@ -345,12 +345,14 @@ fn rewound(
     {
         base = base.min(usize::try_from(*record).unwrap_or(usize::MAX));
     }
+    let mut first_changed = base;
     if last.options.policy.close_dangling {
         let stale = last
             .watches
             .iter()
             .find(|watch| watch.position >= base || watch.is_stale(view, context));
         base = stale.map_or(base, |watch| base.min(watch.position));
+        first_changed = base;
         base = base.saturating_sub(1);
         // What a record owes to later ones ends with the turn after its own.
         let opening = view.opening(base);
@@ -358,15 +360,16 @@ fn rewound(
             .checked_sub(1)
             .map_or(0, |before| view.opening(before));
     }
-    let kept = last
-        .resumes
-        .partition_point(|resume| resume.lengths.decisions <= base)
-        .saturating_sub(1);
+    // A user record starts over; what stands at the first changed place need not be one any more.
+    let holds = |resume: &Resume| {
+        resume.lengths.decisions <= base && resume.lengths.decisions < first_changed
+    };
+    let kept = last.resumes.partition_point(holds).saturating_sub(1);
     let from = last
         .resumes
         .get(kept)
         .copied()
-        .filter(|resume| resume.lengths.decisions <= base);
+        .filter(|resume| holds(resume));
     let from = from.unwrap_or_default();
     Arc::make_mut(&mut last.plan).truncate(from.lengths);
     last.resumes.truncate(kept);
