@@ -144,6 +144,14 @@ def test_each_result_is_a_message_of_its_own() -> None:
     ]
 
 
+def test_a_message_of_approvals_only_leaves_no_hole() -> None:
+    """Answers to approvals have no form here: a message of nothing else is left out, and the body stays JSON."""
+    approval = ModelToolResultMessage((ToolApprovalResponsePart(approval_id="a", approved=True),))
+    messages = [ModelMessage.user("Hi"), approval, ModelMessage.user("Well?")]
+    sent = json.loads(encode_request("parrot-1", messages, ModelProviderContext()))
+    assert [message["content"] for message in sent["messages"]] == ["Hi", "Well?"]
+
+
 def test_images_and_files_are_pieces_in_their_order() -> None:
     """Data becomes a data URL, a URL stays one, text is text, audio and documents have pieces of their own."""
     items = (

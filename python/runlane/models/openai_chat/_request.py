@@ -77,12 +77,14 @@ def encode_request(
 
 
 def join_request(head: bytes, fragments: Iterable[bytes], fields: bytes) -> bytes:
-    """Put a body together from its encoded pieces."""
-    return b'%b,"messages":[%b]%b}' % (head, b",".join(fragments), fields)
+    """Put a body together from its encoded pieces; an empty one stands for a message without a form here."""
+    return b'%b,"messages":[%b]%b}' % (head, b",".join(filter(None, fragments)), fields)
 
 
 def encode_message(message: AnyModelMessage, dialect: OpenAIChatDialect | None = None, /) -> bytes:
     """Write one neutral message: one JSON object, or several joined by commas for several tool results.
+
+    Answers to approvals have no form in chat completions: a tool message of nothing else is written as nothing.
 
     Raises:
         ModelProtocolError: It holds something this protocol has no form for.
