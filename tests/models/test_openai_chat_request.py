@@ -147,7 +147,7 @@ def test_each_result_is_a_message_of_its_own() -> None:
 def test_a_message_of_approvals_only_leaves_no_hole() -> None:
     """Answers to approvals have no form here: a message of nothing else is left out, and the body stays JSON."""
     approval = ModelToolResultMessage((ToolApprovalResponsePart(approval_id="a", approved=True),))
-    messages = [ModelMessage.user("Hi"), approval, ModelMessage.user("Well?")]
+    messages = (ModelMessage.user("Hi"), approval, ModelMessage.user("Well?"))
     sent = json.loads(encode_request("parrot-1", messages, ModelProviderContext()))
     assert [message["content"] for message in sent["messages"]] == ["Hi", "Well?"]
 
