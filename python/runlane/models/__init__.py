@@ -31,6 +31,7 @@ from runlane.models._messages import (
 )
 from runlane.models._port import ChatProvider, ModelOptions, ModelProviderContext, ResolvedModel
 from runlane.models._repair import repair_object, repair_text
+from runlane.models._retry import Backoff, RetryDecision, RetryPolicy, RetryRequest, decide_retry
 from runlane.models._stream import (
     FileOutput,
     FinishReason,
@@ -50,6 +51,7 @@ from runlane.models._usage import add_usage, usage_from_model
 
 __all__ = [
     "AnyModelMessage",
+    "Backoff",
     "ChatProvider",
     "CollectedResponse",
     "FileItem",
@@ -74,6 +76,9 @@ __all__ = [
     "ReasoningDelta",
     "ResolvedModel",
     "ResponseInfo",
+    "RetryDecision",
+    "RetryPolicy",
+    "RetryRequest",
     "SourceOutput",
     "StreamNote",
     "TextDelta",
@@ -84,6 +89,7 @@ __all__ = [
     "classify_provider_failure",
     "collect",
     "create_tool_call_collector",
+    "decide_retry",
     "is_tool_result_failure",
     "model_protocol_error",
     "parse_arguments",

@@ -24,6 +24,7 @@ from runlane.runtime._recovery import (
     Requeue,
     ResolveContext,
 )
+from runlane.runtime._retry import record_retry_decision
 from runlane.runtime._runtime import AgentRuntime
 from runlane.runtime._tickets import Admission, RecordIds, RunResult, RunTicket
 from runlane.runtime._turn import (
@@ -77,4 +78,5 @@ __all__ = [
     "TurnOutcome",
     "TurnPart",
     "TurnStopped",
+    "record_retry_decision",
 ]
