@@ -1,5 +1,6 @@
 """Rows that somebody tampered with are refused loudly: never run, never repaired, never half read."""
 
+import json
 import pickle
 from pathlib import Path
 
@@ -8,9 +9,9 @@ import pytest
 from typing_extensions import override
 
 from runlane.errors import FormatError, RecordCorruptError, RecordTooNewError, StoreError
-from runlane.store import ConversationReader, ReadEvents, decode_event
+from runlane.store import AcquireRun, ConversationReader, ReadEvents, decode_event
 from runlane.store.sqlite import SqliteStore
-from runlane.testing._store_kit import Lane
+from runlane.testing._store_kit import START, Lane
 
 pytestmark = pytest.mark.anyio
 
@@ -59,6 +60,7 @@ def _change(path: Path, statement: str, *values: object) -> None:
     connection.close()
 
 
+CHANGED_DRAFT = "UPDATE draft SET body = CAST(replace(CAST(body AS TEXT), 'far', 'bar') AS BLOB)"
 OF_INPUT = "WHERE no = (SELECT no FROM message WHERE id = 'a-in')"
 
 BLOBS = [
@@ -143,6 +145,56 @@ async def test_a_changed_body_is_noticed_by_its_hash(tmp_path: Path) -> None:
             await Lane(store).try_accept("x", key="a-key")
         with pytest.raises(RecordCorruptError):
             await store.read_events(ReadEvents(conversation_id="c1"))
+
+
+@pytest.mark.parametrize("statement", ["DELETE FROM draft", CHANGED_DRAFT])
+async def test_a_draft_that_was_changed_never_becomes_an_answer(tmp_path: Path, statement: str) -> None:
+    """A draft that is not the one its run says is refused, also by the abandonment that would make it the answer."""
+    path = tmp_path / "store.db"
+    await _fill(path)
+    _change(path, statement)
+    async with SqliteStore(path) as store:
+        lane = Lane(store)
+        with pytest.raises(RecordCorruptError):
+            await store.load_draft("c1", "b")
+        with pytest.raises(RecordCorruptError):
+            await store.recover_run(
+                conversation_id="c1", run_id="b", expected_revision=await lane.revision("b"), action="abandon"
+            )
+        assert (await lane.view("b")).run.state == "running"
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"type": "accept"},
+        {"type": "accept", "run_id": "a", "revision": 0, "inputs": 9},
+        {"type": "accept", "run_id": "a", "revision": True, "inputs": 1},
+        {"type": "terminal", "message": {}},
+        {"type": "terminal", "message": {"id": "a-in"}},
+        {"type": "terminal", "message": {"id": ["a-in"], "sha256": 1}},
+        {"type": "seed", "messages": [{"sha256": "x"}]},
+    ],
+)
+async def test_an_entry_that_lacks_what_it_must_say_is_refused(tmp_path: Path, payload: dict[str, object]) -> None:
+    """A transition in the ledger that is JSON but does not name what it must is corrupt, not an accident inside."""
+    path = tmp_path / "store.db"
+    await _fill(path)
+    _change(path, "UPDATE event SET body = ? WHERE seq = 1", json.dumps(payload).encode())
+    async with SqliteStore(path) as store:
+        with pytest.raises(RecordCorruptError):
+            await store.read_events(ReadEvents(conversation_id="c1"))
+
+
+async def test_an_entry_that_does_not_say_who_acquired_answers_nobody(tmp_path: Path) -> None:
+    """An acquisition sent again is not answered from an entry that lacks the ownership."""
+    path = tmp_path / "store.db"
+    await _fill(path)
+    acquire = AcquireRun(command_id="again", at=START, run_id="c", expected_revision=0, owner_id="o")
+    _change(path, "UPDATE event SET id = 'again', body = ? WHERE seq = 1", b'{"type":"acquire","run_id":"c"}')
+    async with SqliteStore(path) as store:
+        with pytest.raises(RecordCorruptError):
+            await store.apply("c1", [acquire])
 
 
 async def test_a_receipt_without_its_run_is_never_a_new_run(tmp_path: Path) -> None:

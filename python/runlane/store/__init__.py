@@ -57,7 +57,7 @@ from runlane.store._outcomes import (
 )
 from runlane.store._port import Lease, Store
 from runlane.store._reader import ConversationMessages, ConversationPage, ConversationReader, ConversationSummary
-from runlane.store._rows import QUEUED, Changes
+from runlane.store._rows import QUEUED, Changes, HistoryMutation
 from runlane.store._store import DriverStore, purge_conversation
 
 __all__ = [
@@ -92,6 +92,7 @@ __all__ = [
     "EventKind",
     "EventPage",
     "GrownPart",
+    "HistoryMutation",
     "IgnoredEvent",
     "Lease",
     "MemoryDriver",

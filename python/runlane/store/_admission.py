@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from runlane.errors import InvalidValueError, UsageError
+from runlane.errors import UsageError
 from runlane.records import JsonObject, Run
 from runlane.store._commands import AcceptInput, SeedConversation
 from runlane.store._order import GAP, QUEUED
@@ -15,7 +15,6 @@ from runlane.store._step import Decision, Repeat, Step, refuse_foreign
 __all__ = ["accept", "seed"]
 
 _INPUT_ROLES: Final = frozenset({"user", "tool"})
-_MAX_KEY_CHARACTERS: Final = 512
 
 
 def accept(view: View, command: AcceptInput, /) -> Decision:
@@ -25,8 +24,6 @@ def accept(view: View, command: AcceptInput, /) -> Decision:
     proposal last.
     """
     key = command.idempotency_key
-    if not 0 < len(key) <= _MAX_KEY_CHARACTERS:
-        raise InvalidValueError(f"has 1 to {_MAX_KEY_CHARACTERS} characters", argument="idempotency_key")
     receipt = view.receipts.get(key)
     if receipt is not None:
         return Decision(Repeat(receipt))
@@ -115,8 +112,6 @@ def _admit(view: View, command: AcceptInput, target: RunRow | None) -> Decision:
 
 def seed(view: View, command: SeedConversation, /) -> Decision:
     """Place messages once for ever; a repetition is applied without a change."""
-    if not 0 < len(command.seed_key) <= _MAX_KEY_CHARACTERS:
-        raise InvalidValueError(f"has 1 to {_MAX_KEY_CHARACTERS} characters", argument="seed_key")
     unchanged = Applied(delta=Delta(version=view.head.version, seq=view.head.seq))
     if command.seed_key in view.seeds:
         return Decision(unchanged)

@@ -72,8 +72,6 @@ def append_event(view: View, command: AppendEvent, /) -> Decision:
     """Append an entry of the layers above; the version stays. Its identity is checked by the store."""
     if command.kind not in EVENT_KINDS or command.kind == TRANSITION:
         raise InvalidValueError(f"{command.kind!r} is not a kind that can be appended", argument="kind")
-    if not isinstance(command.payload, dict):
-        raise InvalidValueError("is not a JSON object", argument="payload")
     body = encode_json(command.payload, argument="payload")
     at = stamp(moment(command.at))
     occurred = moment(command.occurred_at or command.at, argument="occurred_at")

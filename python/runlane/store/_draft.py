@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import reduce
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -13,7 +14,7 @@ from runlane.store._bodies import chained_digest, decode, encode_json
 from runlane.store._commands import DraftPatch, GrownPart
 from runlane.store._rows import DraftHead
 
-__all__ = ["assemble", "draft_message", "extend", "patch_body"]
+__all__ = ["assemble", "draft_message", "extend", "patch_body", "read_draft"]
 
 _GROWING = {"text": "t", "reasoning": "r"}
 
@@ -41,13 +42,13 @@ def extend(head: DraftHead | None, patch: DraftPatch, /) -> tuple[DraftHead, byt
 
 
 def _check(kinds: str, patch: DraftPatch) -> None:
-    if not 0 <= patch.keep <= len(kinds):
+    if type(patch.keep) is not int or not 0 <= patch.keep <= len(kinds):
         raise UsageError(f"keeps {patch.keep} of {len(kinds)} parts", argument="patch.keep")
     for grown in patch.grown:
-        if not 0 <= grown.index < patch.keep:
+        if type(grown.index) is not int or not 0 <= grown.index < patch.keep:
             raise UsageError(f"part {grown.index} is not among the {patch.keep} kept", argument="patch.grown")
         kind = kinds[grown.index]
-        if kind == "." or (grown.provider is not None and kind != "r"):
+        if kind == "." or (grown.provider is not None and kind != "r") or type(grown.suffix) is not str:
             raise UsageError(f"part {grown.index} cannot grow like that", argument="patch.grown")
 
 
@@ -116,6 +117,21 @@ def assemble(bodies: Iterable[bytes], /, *, what: str) -> tuple[Part, ...]:
         except (IndexError, TypeError):
             raise RecordCorruptError(f"the checkpoints of {what} do not fit together") from None
     return tuple(part.whole() for part in parts)
+
+
+def read_draft(head: DraftHead, bodies: Sequence[bytes], /, *, what: str) -> tuple[Part, ...]:
+    """Put a draft together again, and compare it with what its run says of it.
+
+    Raises:
+        RecordCorruptError: A patch is missing or was changed, or the patches do not fit each other.
+    """
+    chain = reduce(chained_digest, bodies, bytes(32))
+    if (len(bodies), sum(map(len, bodies)), chain) != (head.patches, head.size, head.sha256):
+        raise RecordCorruptError(f"the draft of {what} is not the one its run says")
+    parts = assemble(bodies, what=what)
+    if len(parts) != len(head.kinds):
+        raise RecordCorruptError(f"the draft of {what} is not as long as its run says")
+    return parts
 
 
 def _apply(parts: list[_Growing], patch: _StoredPatch) -> None:

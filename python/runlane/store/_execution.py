@@ -25,7 +25,7 @@ from runlane.store._commands import (
     RecoverRun,
     RequestRunInterrupt,
 )
-from runlane.store._draft import assemble, draft_message, extend
+from runlane.store._draft import draft_message, extend, read_draft
 from runlane.store._order import order_key
 from runlane.store._rows import DraftChange, Head, RunRow, View
 from runlane.store._step import Decision, Step
@@ -268,7 +268,8 @@ def recover(view: View, row: RunRow, command: RecoverRun, /) -> Decision:
             raise UsageError("must be True to requeue a run that was acquired", argument="replay_safe")
         after = step.edit(row, state="queued", owner_id=None)
         return step.finish("recover", _run_payload(after, action="requeue", evidence=command.evidence))
-    parts = assemble(view.drafts.get(row.run.id, ()), what=f"run {row.run.id!r}") if row.draft else ()
+    what = f"run {row.run.id!r} of conversation {view.conversation_id!r}"
+    parts = () if row.draft is None else read_draft(row.draft, view.drafts.get(row.run.id, ()), what=what)
     after = _end(step, row, "abandoned", owner_id=None)
     reference = step.answer(_closing_answer(after, "abandoned", parts), _place(after))
     payload = _run_payload(after, action="abandon", reason="abandoned", message=reference, evidence=command.evidence)

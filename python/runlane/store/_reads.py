@@ -11,7 +11,7 @@ from runlane.errors import InvalidValueError, RecordCorruptError
 from runlane.records import ConversationHead, JsonObject, Message, Run, Snapshot
 from runlane.store._bodies import decode_object, digest
 from runlane.store._commands import ReadEvents
-from runlane.store._draft import assemble, draft_message
+from runlane.store._draft import draft_message, read_draft
 from runlane.store._driver import MessageQuery, Rows
 from runlane.store._ledger import ENVELOPE_VERSION, TRANSITION
 from runlane.store._order import QUEUED, answer_position, in_order, order_key, queue_positions
@@ -44,6 +44,8 @@ __all__ = [
 ]
 
 _PAGE: Final = 1_000
+_PLACES: Final = frozenset({"acquire", "terminal", "cancel", "recover"})
+"""Transitions after which a run's inputs may stand somewhere else."""
 
 
 def check_limit(limit: int, most: int, /) -> None:
@@ -93,10 +95,7 @@ def _draft(rows: Rows, conversation_id: str, row: RunRow) -> Message | None:
         return None
     bodies = rows.draft(conversation_id, row.run.id)
     what = f"run {row.run.id!r} of conversation {conversation_id!r}"
-    parts = assemble(bodies, what=what)
-    if len(bodies) != row.draft.patches or len(parts) != len(row.draft.kinds):
-        raise RecordCorruptError(f"the draft of {what} is not as long as its run says")
-    return draft_message(row.run, parts)
+    return draft_message(row.run, read_draft(row.draft, bodies, what=what))
 
 
 def snapshot(rows: Rows, conversation_id: str, /) -> Snapshot:
@@ -233,17 +232,19 @@ def _entry_name(conversation_id: str, row: EventRow) -> str:
 def _join(rows: Rows, conversation_id: str, payloads: list[JsonObject]) -> None:
     """Put the bodies, and the runs of admissions, beside what the entries say of them."""
     references = [reference for payload in payloads for reference in _references(payload)]
-    bodies = rows.bodies(conversation_id, {str(reference["id"]) for reference in references})
+    bodies = rows.bodies(conversation_id, {str(reference.get("id")) for reference in references})
     for reference in references:
-        row = bodies.get(str(reference["id"]))
+        name = str(reference.get("id"))
+        row = bodies.get(name)
         body = None if row is None else row.body
-        if body is None or digest(body).hex() != reference["sha256"]:
+        if body is None or digest(body).hex() != reference.get("sha256"):
             raise RecordCorruptError(
-                f"message {reference['id']!r} of conversation {conversation_id!r} is not the one its ledger names"
+                f"message {name!r} of conversation {conversation_id!r} is not the one its ledger names"
             )
-        reference["body"] = decode_object(body, what=f"message {reference['id']!r}")
+        reference["body"] = decode_object(body, what=f"message {name!r}")
     accepted = [payload for payload in payloads if payload.get("type") == "accept"]
-    runs = {row.run.id: row.run for row in rows.runs(conversation_id, {str(item["run_id"]) for item in accepted})}
+    names = {str(payload.get("run_id")) for payload in accepted}
+    runs = {row.run.id: row.run for row in rows.runs(conversation_id, names)}
     for payload in accepted:
         payload["run"] = _as_accepted(payload, runs, conversation_id).to_json()
 
@@ -259,11 +260,13 @@ def _references(payload: JsonObject) -> list[JsonObject]:
 
 def _as_accepted(payload: JsonObject, runs: dict[str, Run], conversation_id: str) -> Run:
     """Return a run as its admission left it: a run only ever gains inputs, at the end."""
-    run = runs.get(str(payload["run_id"]))
+    run = runs.get(str(payload.get("run_id")))
     count = payload.get("inputs")
     revision = payload.get("revision")
-    if run is None or not isinstance(count, int) or not isinstance(revision, int):
+    if run is None or type(count) is not int or type(revision) is not int:
         raise RecordCorruptError(f"an admission in conversation {conversation_id!r} names a run that is not there")
+    if not 0 < count <= len(run.input_message_ids) or not 0 <= revision <= run.revision:
+        raise RecordCorruptError(f"an admission in conversation {conversation_id!r} contradicts run {run.id!r}")
     return Run(
         id=run.id,
         conversation_id=run.conversation_id,
@@ -292,8 +295,8 @@ def changes_since(rows: Rows, conversation_id: str, since: int, /) -> Delta:
     for payload in _transitions_after(rows, conversation_id, since, head.seq):
         named = {str(payload[key]) for key in ("run_id",) if key in payload} | set(_absorbed(payload))
         run_ids |= named
-        message_ids |= {str(reference["id"]) for reference in _references(payload)}
-        if payload.get("type") in {"acquire", "terminal"}:
+        message_ids |= {str(reference.get("id")) for reference in _references(payload)}
+        if payload.get("type") in _PLACES:
             placed_runs |= named
         removed = payload.get("removed")
         message_ids.update(str(item) for item in (removed if isinstance(removed, list) else ()))
@@ -307,7 +310,7 @@ def changes_since(rows: Rows, conversation_id: str, since: int, /) -> Delta:
 
 def _absorbed(payload: JsonObject) -> list[str]:
     listed = payload.get("absorbed")
-    return [str(item["run_id"]) for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
+    return [str(item.get("run_id")) for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
 
 
 def _current(

@@ -48,7 +48,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
-from runlane.errors import ConversationPurgedError, InvalidValueError
+from runlane.errors import ConversationPurgedError
 from runlane.records import ACQUIRED_RUN_STATES, ACTIVE_RUN_STATES, Ownership, RunState
 from runlane.store._admission import accept, seed
 from runlane.store._commands import (
@@ -160,8 +160,6 @@ def reduce(view: View, command: Command, /) -> Decision:
     """
     if view.head.purged:
         raise ConversationPurgedError(conversation_id=view.conversation_id)
-    if not command.command_id:
-        raise InvalidValueError("is empty", argument="command_id")
     match command:
         case AcceptInput():
             return accept(view, command)

@@ -12,7 +12,7 @@ Positions order the messages of a conversation (`runlane.store._order` explains 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from runlane.records import Run
 
@@ -24,6 +24,7 @@ __all__ = [
     "DraftHead",
     "EventRow",
     "Head",
+    "HistoryMutation",
     "MessagePlace",
     "MessageRow",
     "Names",
@@ -264,3 +265,7 @@ class Changes:
     seeds: list[SeedRow] = field(default_factory=list)
     drafts: list[DraftChange] = field(default_factory=list)
     entries: list[EventRow] = field(default_factory=list)
+
+
+HistoryMutation: TypeAlias = Changes
+"""What a mutation does to the history: messages added, answered, moved and removed are lists of its `Changes`."""

@@ -11,7 +11,7 @@ from typing import Final, Self
 from typing_extensions import override
 
 from runlane.clock import Clock, SystemClock
-from runlane.errors import InvalidValueError, UsageError
+from runlane.errors import InvalidValueError
 from runlane.ids import IdSource, RandomIds
 from runlane.records import ConversationHead, Message, Run, Snapshot, format_timestamp
 from runlane.store import _reads
@@ -33,23 +33,18 @@ from runlane.store._outcomes import (
     StillActive,
 )
 from runlane.store._port import Lease, Store
+from runlane.store._shape import check_commands, check_id
 from runlane.store._transaction import transact
 
 __all__ = ["DriverStore", "purge_conversation"]
 
-_MAX_ID_CHARACTERS: Final = 512
-_MOST_RUNS = 1_000
-_MOST_MESSAGES = 1_000
-_MOST_EVENTS = 10_000
+_MOST_RUNS: Final = 1_000
+_MOST_MESSAGES: Final = 1_000
+_MOST_EVENTS: Final = 10_000
 
 
 def _check_id(conversation_id: str) -> None:
-    if type(conversation_id) is not str or not 0 < len(conversation_id) <= _MAX_ID_CHARACTERS:
-        raise InvalidValueError(f"must be a text of 1 to {_MAX_ID_CHARACTERS} characters", argument="conversation_id")
-    try:
-        conversation_id.encode()
-    except UnicodeEncodeError:
-        raise InvalidValueError("holds a lone surrogate", argument="conversation_id") from None
+    check_id(conversation_id, "conversation_id")
 
 
 class DriverStore(Store):
@@ -88,8 +83,7 @@ class DriverStore(Store):
     async def apply(self, conversation_id: str, commands: Sequence[Command], /) -> tuple[Outcome, ...]:
         _check_id(conversation_id)
         listed = tuple(commands)
-        if not listed:
-            raise UsageError("needs at least one command", argument="commands")
+        check_commands(listed)
         return await self.driver.write(
             partial(transact, conversation_id=conversation_id, commands=listed), conversation_id
         )
@@ -167,8 +161,7 @@ class DriverStore(Store):
 
     @override
     def hold_lease(self, owner_id: str, /) -> AbstractAsyncContextManager[Lease]:
-        if not owner_id:
-            raise InvalidValueError("is empty", argument="owner_id")
+        check_id(owner_id, "owner_id")
         return self.driver.hold_lease(owner_id)
 
     @override

@@ -3,20 +3,49 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from runlane.errors import RecordCorruptError, UsageError
 from runlane.records import AdmissionReceipt, JsonObject, Message, Ownership
 from runlane.store._bodies import decode, decode_object, digest, same_content
-from runlane.store._commands import AcceptInput, AppendEvent, Command
+from runlane.store._commands import (
+    AcceptInput,
+    AcquireRun,
+    AppendEvent,
+    CancelRun,
+    CheckpointRunAssistant,
+    Command,
+    CommitRunTerminal,
+    RecordRunOperation,
+    RecoverRun,
+    ReplaceCompactedRange,
+    RequestRunInterrupt,
+    SeedConversation,
+)
 from runlane.store._driver import Rows
+from runlane.store._ledger import TRANSITION, Transition
 from runlane.store._outcomes import Applied, Conflict, Delta, Duplicate, Outcome
 from runlane.store._reducer import advance, names, reduce
 from runlane.store._rows import Changes, EventRow, MessageRow, ReceiptRow, View
 from runlane.store._step import Decision, Repeat
 
 __all__ = ["read_message", "transact"]
+
+_IDENTIFYING: Final = ("run_id", "idempotency_key", "seed_key")
+_RECORDED_AS: Final[dict[type[Command], Transition]] = {
+    AcceptInput: "accept",
+    AcquireRun: "acquire",
+    CheckpointRunAssistant: "checkpoint",
+    RecordRunOperation: "operation",
+    RequestRunInterrupt: "interrupt",
+    CancelRun: "cancel",
+    RecoverRun: "recover",
+    CommitRunTerminal: "terminal",
+    ReplaceCompactedRange: "compact",
+    SeedConversation: "seed",
+}
 
 
 def transact(rows: Rows, /, conversation_id: str, commands: tuple[Command, ...]) -> tuple[Outcome, ...]:
@@ -72,26 +101,47 @@ def _again(rows: Rows, view: View, command: Command, found: EventRow) -> Applied
     """Answer a command that is found under its own id; None if the entry is another command's."""
     if found.command_id != command.command_id:
         return None
-    payload = decode_object(found.body, what=f"ledger entry {found.event_id!r}")
+    what = f"ledger entry {found.event_id!r} of conversation {view.conversation_id!r}"
+    payload = decode_object(found.body, what=what)
+    _refuse_another(command, found, payload)
     run_id = payload.get("run_id")
     row = rows.run(view.conversation_id, run_id) if isinstance(run_id, str) else None
     delta = Delta(version=found.version, seq=found.seq, runs=() if row is None else (row.run,))
     if payload.get("type") != "acquire":
         return Applied(delta=delta)
-    applied = Applied(delta=delta, ownership=_ownership(payload))
+    applied = Applied(delta=delta, ownership=_ownership(payload, what))
     if row is None:
         return applied
     answered = _with_messages(rows, view.conversation_id, applied, row.run.input_message_ids)
     return answered if isinstance(answered, Applied) else applied
 
 
-def _ownership(payload: JsonObject) -> Ownership:
+def _refuse_another(command: Command, found: EventRow, payload: JsonObject) -> None:
+    """Refuse a command whose id an earlier, different command has.
+
+    Raises:
+        UsageError: What was carried out under this id is something else.
+    """
+    if isinstance(command, AppendEvent):
+        same = found.kind == command.kind
+    else:
+        same = found.kind == TRANSITION and payload.get("type") == _RECORDED_AS[type(command)]
+        for name in _IDENTIFYING:
+            same = same and payload.get(name) == getattr(command, name, payload.get(name))
+    if not same:
+        raise UsageError(f"{command.command_id!r} was used by another command", argument="command_id")
+
+
+def _ownership(payload: JsonObject, what: str) -> Ownership:
     facts: dict[str, JsonValue] = {
         "owner": payload.get("owner_id"),
         "fencing_token": payload.get("fencing_token"),
         "lane_epoch": payload.get("lane_epoch"),
     }
-    return Ownership.model_validate(facts)
+    try:
+        return Ownership.model_validate(facts)
+    except ValidationError:
+        raise RecordCorruptError(f"{what} does not say who acquired") from None
 
 
 def _merged(total: Changes | None, more: Changes) -> Changes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from runlane.testing._store_checks_admission import ADMISSION_CHECKS
+from runlane.testing._store_checks_groups import GROUP_CHECKS
 from runlane.testing._store_checks_history import HISTORY_CHECKS
 from runlane.testing._store_checks_runs import RUN_CHECKS
 from runlane.testing._store_checks_shared import SHARED_CHECKS
@@ -12,7 +13,13 @@ from runlane.testing._store_kit import StoreCheck, StoreMaker
 
 __all__ = ["STORE_CHECKS", "check_store"]
 
-STORE_CHECKS: Final[tuple[StoreCheck, ...]] = (*ADMISSION_CHECKS, *RUN_CHECKS, *HISTORY_CHECKS, *SHARED_CHECKS)
+STORE_CHECKS: Final[tuple[StoreCheck, ...]] = (
+    *ADMISSION_CHECKS,
+    *RUN_CHECKS,
+    *GROUP_CHECKS,
+    *HISTORY_CHECKS,
+    *SHARED_CHECKS,
+)
 """Every check; each takes a store maker, uses one store of its own, and raises `AssertionError` for a broken rule."""
 
 

@@ -1,4 +1,4 @@
-"""Checks of what everybody shares: batches, command ids, the ledger, races, leases, waiting, purge."""
+"""Checks of what everybody shares: the ledger, races, leases, waiting, purge."""
 
 from __future__ import annotations
 
@@ -8,28 +8,20 @@ from functools import partial
 import anyio
 
 from runlane.errors import ConversationPurgedError, InvalidValueError, LeaseLostError, UsageError
-from runlane.records import RunOperation, TextPart
 from runlane.store import (
-    AcceptInput,
-    AcquireRun,
     AlreadyPurged,
     AppendedEvent,
     AppendEvent,
     Applied,
-    CheckpointRunAssistant,
-    Command,
-    CommitRunTerminal,
     Conflict,
     DraftPatch,
     Purged,
     ReadEvents,
-    RecordRunOperation,
     StillActive,
     Store,
     TransitionRecord,
 )
 from runlane.testing._store_kit import (
-    START,
     Lane,
     StoreCheck,
     applied,
@@ -42,125 +34,6 @@ from runlane.testing._store_kit import (
 )
 
 __all__ = ["SHARED_CHECKS"]
-
-
-def _accept(lane: Lane, name: str, *, command_id: str | None = None) -> Command:
-    return AcceptInput(
-        command_id=lane.ids.new("command") if command_id is None else command_id,
-        at=lane.now(),
-        idempotency_key=f"{name}-key",
-        input=lane.message(f"{name}-in"),
-        run=lane.proposal(name),
-    )
-
-
-def _acquire(lane: Lane, name: str, *, revision: int = 0) -> Command:
-    return AcquireRun(
-        command_id=lane.ids.new("command"),
-        at=lane.now(),
-        run_id=name,
-        expected_revision=revision,
-        owner_id="owner-a",
-    )
-
-
-@store_check()
-async def commands_are_applied_in_order_together(store: Store) -> None:
-    """Several commands are one transaction, each its own version step and ledger entry."""
-    lane = Lane(store)
-    accepted, acquired = await store.apply("c1", [_accept(lane, "a"), _acquire(lane, "a")])
-    same((applied(accepted).delta.version, applied(acquired).delta.version), (1, 2), "versions")
-    same([message.id for message in applied(acquired).delta.messages], ["a-in"], "the executor's input")
-    run = (await lane.view("a")).run
-    same((run.state, run.revision, run.execution_sequence), ("running", 1, 2), "the run")
-    ownership = applied(acquired).ownership
-    expect(ownership is not None, "an acquisition must give an ownership")
-    if ownership is None:
-        return
-    started = RunOperation(operation_id="o", kind="model-request", phase="started", step=0, started_at=START)
-    commands: list[Command] = [
-        CheckpointRunAssistant(
-            command_id="k1",
-            at=lane.now(),
-            run_id="a",
-            expected_revision=1,
-            ownership=ownership,
-            patch=DraftPatch(added=(TextPart(text="x"),)),
-        ),
-        RecordRunOperation(
-            command_id="k2", at=lane.now(), run_id="a", expected_revision=2, ownership=ownership, operation=started
-        ),
-        CommitRunTerminal(
-            command_id="k3",
-            at=lane.now(),
-            run_id="a",
-            expected_revision=3,
-            ownership=ownership,
-            assistant=lane.message("a-out", "x", "assistant", "completed", run_id="a"),
-            reason="success",
-        ),
-    ]
-    outcomes = await store.apply("c1", commands)
-    same([applied(outcome).delta.version for outcome in outcomes], [3, 4, 5], "versions")
-    same([entry["type"] for entry in await lane.ledger()][2:], ["checkpoint", "operation", "terminal"], "the ledger")
-    same((await lane.message_ids(), await store.load_draft("c1", "a")), (["a-in", "a-out"], None), "messages")
-
-
-@store_check()
-async def a_group_is_all_or_none(store: Store) -> None:
-    """If one command of several is not applied, nothing is written, and the result ends with its outcome."""
-    lane = Lane(store)
-    await lane.accept("a")
-
-    async def attempt() -> Applied | Conflict:
-        outcomes = await store.apply("c1", [_accept(lane, "b"), _acquire(lane, "b"), _accept(lane, "c")])
-        same(len(outcomes), 2, "outcomes")
-        last = outcomes[-1]
-        if isinstance(last, Applied | Conflict):
-            return last
-        raise AssertionError(f"wanted a conflict, got {last!r}")
-
-    conflict(await lane.unchanged(attempt()), 0)
-    taken = AcceptInput(
-        command_id=lane.ids.new("command"),
-        at=lane.now(),
-        idempotency_key="another",
-        input=lane.message("a-in"),
-        run=lane.proposal("d"),
-    )
-    group: list[Command] = [_accept(lane, "b"), taken, _accept(lane, "c")]
-    await lane.refused(store.apply("c1", group))
-    await refused(store.apply("c1", []))
-    await refused(store.apply("", [taken]), InvalidValueError)
-
-
-@store_check()
-async def a_command_sent_again_counts_as_applied(store: Store) -> None:
-    """The same commands with the same ids are applied once; the second sending gives versions and ownership again."""
-    lane = Lane(store)
-    commands = [_accept(lane, "a"), _acquire(lane, "a")]
-    first = await store.apply("c1", commands)
-    ledger = await lane.ledger()
-    again = await store.apply("c1", commands)
-    same([applied(item).delta.version for item in again], [applied(item).delta.version for item in first], "versions")
-    same(applied(again[1]).ownership, applied(first[1]).ownership, "the ownership")
-    same([message.id for message in applied(again[1]).delta.messages], ["a-in"], "the executor's input")
-    same(await lane.ledger(), ledger, "the ledger")
-    event = AppendEvent(command_id="e1", at=lane.now(), kind="state/set", payload={"x": 1})
-    for _ in range(2):
-        same(applied((await store.apply("c1", [event]))[0]).delta.seq, 3, "the event's sequence")
-    conflict((await store.apply("c1", [_acquire(lane, "a")]))[0], 1)
-
-
-@store_check()
-async def a_command_id_names_one_command(store: Store) -> None:
-    """A second command under the id of a first one is refused, alone and within one group."""
-    lane = Lane(store)
-    applied((await store.apply("c1", [_accept(lane, "a", command_id="x")]))[0])
-    await lane.refused(store.apply("c1", [_accept(lane, "b", command_id="x")]))
-    await lane.refused(store.apply("c1", [_accept(lane, "b", command_id="y"), _accept(lane, "c", command_id="y")]))
-    await lane.refused(store.apply("c1", [_accept(lane, "b", command_id="")]), InvalidValueError)
-    applied(await lane.try_accept("b"))
 
 
 @store_check()
@@ -461,10 +334,6 @@ async def misuse_is_a_type_error(store: Store) -> None:
 
 
 SHARED_CHECKS: tuple[StoreCheck, ...] = (
-    commands_are_applied_in_order_together,
-    a_group_is_all_or_none,
-    a_command_sent_again_counts_as_applied,
-    a_command_id_names_one_command,
     an_instant_has_a_zone,
     every_applied_command_leaves_one_entry,
     an_admission_is_remembered_as_it_was,
