@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from runlane.errors import InvalidValueError, MissingDependencyError
 from runlane.history import ByteBound, OpenAITokens
-from runlane.history import _tokens as tokens
+from runlane.models import _tokens as tokens
 
 
 @pytest.mark.parametrize("vocabulary", ["o200k_base", "cl100k_base"])

@@ -47,11 +47,14 @@ from runlane.models._stream import (
     TextDelta,
     UsageReport,
 )
+from runlane.models._tokens import BYTE_BOUND, ByteBound, OpenAITokens, TokenCounter, count_tool_schemas
 from runlane.models._usage import add_usage, usage_from_model
 
 __all__ = [
+    "BYTE_BOUND",
     "AnyModelMessage",
     "Backoff",
+    "ByteBound",
     "ChatProvider",
     "CollectedResponse",
     "FileItem",
@@ -71,6 +74,7 @@ __all__ = [
     "ModelUsage",
     "NativeFunctionCall",
     "OpaqueOutput",
+    "OpenAITokens",
     "ProviderFailure",
     "ProviderFailureReason",
     "ReasoningDelta",
@@ -82,12 +86,14 @@ __all__ = [
     "SourceOutput",
     "StreamNote",
     "TextDelta",
+    "TokenCounter",
     "ToolCallCollector",
     "ToolCallFailure",
     "UsageReport",
     "add_usage",
     "classify_provider_failure",
     "collect",
+    "count_tool_schemas",
     "create_tool_call_collector",
     "decide_retry",
     "is_tool_result_failure",
