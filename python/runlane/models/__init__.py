@@ -29,7 +29,14 @@ from runlane.models._messages import (
     model_protocol_error,
     validate_messages,
 )
-from runlane.models._port import ChatProvider, ModelOptions, ModelProviderContext, ResolvedModel
+from runlane.models._port import (
+    ChatProvider,
+    ModelOptions,
+    ModelProviderContext,
+    ResolvedModel,
+    ResponseProviderResolver,
+    UsageNormalizer,
+)
 from runlane.models._repair import repair_object, repair_text
 from runlane.models._retry import Backoff, RetryDecision, RetryPolicy, RetryRequest, decide_retry
 from runlane.models._stream import (
@@ -80,6 +87,7 @@ __all__ = [
     "ReasoningDelta",
     "ResolvedModel",
     "ResponseInfo",
+    "ResponseProviderResolver",
     "RetryDecision",
     "RetryPolicy",
     "RetryRequest",
@@ -89,6 +97,7 @@ __all__ = [
     "TokenCounter",
     "ToolCallCollector",
     "ToolCallFailure",
+    "UsageNormalizer",
     "UsageReport",
     "add_usage",
     "classify_provider_failure",

@@ -6,13 +6,28 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from runlane.contracts import CancelToken, Id
 from runlane.models._messages import AnyModelMessage, ModelFunction
-from runlane.models._stream import ModelPart, StreamNote
+from runlane.models._stream import ModelPart, ModelUsage, ResponseInfo, StreamNote
+from runlane.models._usage import usage_from_model
+from runlane.records import Usage
 
-__all__ = ["ChatProvider", "ModelOptions", "ModelProviderContext", "ResolvedModel"]
+__all__ = [
+    "ChatProvider",
+    "ModelOptions",
+    "ModelProviderContext",
+    "ResolvedModel",
+    "ResponseProviderResolver",
+    "UsageNormalizer",
+]
+
+UsageNormalizer: TypeAlias = Callable[[ModelUsage | None], Usage]
+"""An adapter's own reading of what its provider reported for one step; must not raise and leave no field out."""
+
+ResponseProviderResolver: TypeAlias = Callable[[ResponseInfo], str | None]
+"""An adapter's own reading of which upstream provider served a response; None if it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,9 +115,26 @@ class ResolvedModel:
     Attributes:
         model: The name the application uses for it.
         context_window: Tokens of input and output together, or None if unknown.
+        normalize_usage: The adapter's own reading of usage, or None for the plain one.
+        resolve_response_provider: The adapter's own reading of the upstream provider, or None for the plain one.
     """
 
     model: str
     provider: ChatProvider
     options: ModelOptions = field(default_factory=ModelOptions)
     context_window: int | None = None
+    normalize_usage: UsageNormalizer | None = None
+    resolve_response_provider: ResponseProviderResolver | None = None
+
+    def usage_of(self, reported: ModelUsage | None, /) -> Usage:
+        """State what one step of this model spent, by the adapter's reading if it has one.
+
+        Args:
+            reported: What the provider reported last in the step, or None if it reported nothing.
+        """
+        return (self.normalize_usage or usage_from_model)(reported)
+
+    def response_provider_of(self, info: ResponseInfo, /) -> str | None:
+        """Return the upstream provider that served a response, never an empty name."""
+        resolver = self.resolve_response_provider
+        return (info.upstream_provider if resolver is None else resolver(info)) or None

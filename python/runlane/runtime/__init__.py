@@ -10,6 +10,7 @@ from runlane.runtime._config import (
     RecoveryConfig,
     RuntimeConfig,
 )
+from runlane.runtime._context_usage import ContextUsage, context_usage
 from runlane.runtime._coordinator import CloseResult, CoordinatedRun, LaneCoordinator, StopReason
 from runlane.runtime._core import ModelRequest, ModelSource
 from runlane.runtime._inputs import InputLike, RuntimeInput
@@ -46,6 +47,7 @@ __all__ = [
     "Boundary",
     "CloseConfig",
     "CloseResult",
+    "ContextUsage",
     "CoordinatedRun",
     "Decide",
     "DeliveryConfig",
@@ -78,5 +80,6 @@ __all__ = [
     "TurnOutcome",
     "TurnPart",
     "TurnStopped",
+    "context_usage",
     "record_retry_decision",
 ]
