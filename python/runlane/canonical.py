@@ -4,10 +4,13 @@ Two forms, both after RFC 8785 (no white space, keys in the order of their UTF-1
 escapes, numbers as ECMAScript prints them):
 
 * the **interchange** form (`canonical_json`, `canonicalize`) is RFC 8785 exactly. Every number is a double, so an
-  `int` beyond ±(2**53 - 1) is refused: another reader would silently take a neighbour for it.
-* the **record** form (`canonical_record_json`, `canonicalize_record`) is the same except that an `int` of any size
-  keeps its digits, so a 19-digit id in a tool argument survives. runlane's own records, ledger digests and archives
-  use it.
+  `int` beyond ±(2**53 - 1) is refused: another reader would silently take a neighbour for it. A document's integer
+  out there is refused likewise, with one exception: digits that are exactly what the double nearest to them prints
+  (`9007199254740992`, `100000000000000000000`) stand for that double, lose nothing, and pass. Without it the text of
+  ``canonical_json(1e20)`` could not be read back, and a canonical document would not be its own canonical form.
+* the **record** form (`canonical_record_json`, `canonicalize_record`) is the same except that an `int` keeps its
+  digits however many they are, up to 100,000 (their conversion takes a time that grows faster than their number), so
+  a 19-digit id in a tool argument survives. runlane's own records, ledger digests and archives use it.
 
 What is equal: `1`, `1.0` and `1e0` give `1`; `0`, `-0.0` and `-0` give `0`; a tuple and a list are one array; a
 `str` or `int` subclass counts by the text or number it stores, whatever it overrides, so a `StrEnum` is its value.

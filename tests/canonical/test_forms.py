@@ -13,6 +13,8 @@ from runlane.canonical import (
     canonical_record_json,
     canonicalize,
     canonicalize_record,
+    decode_lossless,
+    encode_lossless,
 )
 from runlane.errors import CanonicalJsonError
 
@@ -93,6 +95,33 @@ def test_an_integer_of_any_size_is_written_whatever_the_interpreter_allows() -> 
     """The interpreter's limit on the digits of integers does not reach the record form."""
     assert canonical_record_json(-(10**6000)) == b"-1" + b"0" * 6000
     assert canonicalize_record(b"7" * 6000) == b"7" * 6000
+
+
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_an_integer_has_at_most_a_hundred_thousand_digits(sign: str) -> None:
+    """The longest integer is written and read back; one digit more, or a million, is refused at once and by path."""
+    longest = (sign + "9" * 100_000).encode()
+    value = -(10**100_000 - 1) if sign else 10**100_000 - 1
+    assert canonical_record_json([value]) == canonicalize_record(b"[%b]" % longest) == b"[%b]" % longest
+    assert decode_lossless(encode_lossless([value])) == [value]
+    excess = value - 1 if sign else value + 1
+    huge = -(1 << 4_000_000) if sign else 1 << 4_000_000
+    for refused in (
+        lambda: canonical_record_json([excess]),
+        lambda: canonical_record_hash([huge]),
+        lambda: encode_lossless([excess]),
+        lambda: canonicalize_record(b"[%b0]" % longest),
+        lambda: decode_lossless(b"[%b0]" % longest),
+    ):
+        with pytest.raises(CanonicalJsonError, match="an integer of more than 100000 digits") as caught:
+            refused()
+        assert caught.value.path == "/0"
+
+
+@pytest.mark.parametrize("literal", [b"9007199254740992", b"-9007199254740994", b"100000000000000000000"])
+def test_a_documents_integer_out_of_range_passes_if_it_is_what_a_double_prints(literal: bytes) -> None:
+    """Digits that a double prints lose nothing; so every canonical document is its own canonical form."""
+    assert canonicalize(literal) == canonical_json(float(literal)) == literal
 
 
 def test_keys_stand_in_the_order_of_utf16() -> None:

@@ -7,9 +7,11 @@
 //! anew, so that an answer never depends on what was asked before.
 
 mod chronology;
+mod field;
 mod fragment;
 mod log;
 mod names;
+mod part;
 mod plan;
 mod project;
 mod record;
@@ -24,9 +26,10 @@ use std::sync::Arc;
 
 pub use fragment::{Fragments, Length, OpenAiChat, Sink, write_openai_chat};
 pub use log::{Log, LogRefusal, MAX_RECORD};
+pub use part::Word;
 pub use plan::{Decision, Item, ItemKind, Plan, PlannedMessage, Reason, SystemText};
 pub use project::{Context, Stop, StopReason};
-pub use record::{Refusal, Word};
+pub use record::Refusal;
 pub use refs::{PartRef, RecordRef};
 pub use scan::{Cursor, Fault};
 pub use text::{Span, decoded, push_escaped};

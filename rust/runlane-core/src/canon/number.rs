@@ -5,6 +5,11 @@ use num_bigint::BigUint;
 /// The largest integer that every binary64 reader keeps apart from its neighbours: 2^53 - 1.
 pub const MAX_SAFE_INTEGER: u64 = (1 << 53) - 1;
 
+/// The most digits an integer may have in the forms that keep them.
+///
+/// Reading and printing them takes a time that grows faster than their number: for this many some 50 milliseconds.
+pub const MAX_DIGITS: usize = 100_000;
+
 /// Whether an integer may stand in the interchange form.
 pub const fn is_safe(value: i64) -> bool {
     value.unsigned_abs() <= MAX_SAFE_INTEGER

@@ -273,11 +273,16 @@ impl<'d> Parser<'d> {
     }
 
     /// In the interchange form, a long integer passes only as what a double prints: then no digit is lost, and
-    /// the form of a document stays a fixed point.
+    /// the form of a document stays a fixed point. In the others it keeps its digits, unless they are too many.
     fn integer_token(&self, span: Span, literal: &str) -> Result<Token, Problem> {
         let value = literal.parse::<i64>().ok();
         if self.form != Form::Interchange {
-            return Ok(value.map_or(Token::Digits(span), Token::Integer));
+            let is_too_long = literal.trim_start_matches('-').len() > number::MAX_DIGITS;
+            return match value {
+                Some(value) => Ok(Token::Integer(value)),
+                None if is_too_long => Err(Problem::IntegerTooLong(number::MAX_DIGITS)),
+                None => Ok(Token::Digits(span)),
+            };
         }
         if let Some(value) = value.filter(|&value| number::is_safe(value)) {
             return Ok(Token::Integer(value));

@@ -11,6 +11,8 @@ pub enum Problem {
     NegativeZero,
     /// An integer that a binary64 cannot be trusted to hold.
     IntegerRange,
+    /// An integer of more decimal digits than this.
+    IntegerTooLong(usize),
     /// A number whose binary64 would be infinite.
     NumberOverflow,
     /// Text that is not a sequence of Unicode scalar values.
@@ -47,6 +49,7 @@ impl fmt::Display for Problem {
             Self::IntegerRange => {
                 f.write_str("an integer outside ±(2^53 - 1); the record form keeps its digits")
             }
+            Self::IntegerTooLong(limit) => write!(f, "an integer of more than {limit} digits"),
             Self::NumberOverflow => f.write_str("a number beyond the range of a double"),
             Self::LoneSurrogate => f.write_str("text with a lone surrogate"),
             Self::LoneSurrogateInKey => f.write_str("a key with a lone surrogate"),

@@ -188,7 +188,7 @@ impl<D: Drain> Writer<D> {
         self.push(printer.format(value).as_bytes())
     }
 
-    /// Whether an integer of about so many digits beyond 64 bits may be written at all.
+    /// Whether an integer of so many digits beyond 64 bits, or a few more, may be written at all.
     ///
     /// # Errors
     /// As for [`Self::digits`].
@@ -196,14 +196,20 @@ impl<D: Drain> Writer<D> {
         if self.form == Form::Interchange {
             return Err(self.refuse(Problem::IntegerRange));
         }
-        self.within_limit(about)
+        self.within_limit(about)?;
+        if about > number::MAX_DIGITS {
+            return Err(self.refuse(Problem::IntegerTooLong(number::MAX_DIGITS)));
+        }
+        Ok(())
     }
 
-    /// Writes a number whose digits are already in order.
+    /// Writes an integer beyond 64 bits, whose digits are already in order.
     ///
     /// # Errors
-    /// See [`Self::null`].
+    /// [`Problem::IntegerRange`] where the form has doubles only, [`Problem::IntegerTooLong`]; see also
+    /// [`Self::null`].
     pub fn digits(&mut self, digits: &str) -> Result<(), Stop> {
+        self.expect_digits(digits.trim_start_matches('-').len())?;
         self.span(digits.as_bytes())
     }
 

@@ -5,7 +5,7 @@
 
 use super::log::Log;
 use super::names::Names;
-use super::record::Word;
+use super::part::Word;
 use super::refs::PartRef;
 use super::text::to_usize;
 use super::vocabulary::PartKind;

@@ -2,8 +2,8 @@
 
 use super::chronology::At;
 use super::log::Log;
+use super::part::Word;
 use super::plan::{Item, ItemKind, Plan, PlannedMessage};
-use super::record::Word;
 use super::refs::PartRef;
 use super::scan::Cursor;
 use super::text::{decoded, escaped_len, push_escaped, to_usize};

@@ -7,7 +7,8 @@
 use std::borrow::Cow;
 
 use super::names::Names;
-use super::record::{self, Part, Refusal};
+use super::part::Part;
+use super::record::{self, Refusal};
 use super::refs::{RecordRef, within};
 use super::text::{Span, to_usize};
 use super::vocabulary::Role;

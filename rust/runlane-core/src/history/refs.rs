@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::log::Entry;
-use super::record::{Part, Word};
+use super::part::{Part, Word};
 use super::text::{Span, decoded, to_usize};
 use super::vocabulary::{Kinds, PartKind, Role, Status};
 
