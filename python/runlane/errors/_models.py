@@ -8,12 +8,14 @@ from runlane.errors._base import RunlaneError
 
 __all__ = [
     "MissingCredentialError",
+    "ModelCallTimeoutError",
     "ModelError",
     "ModelIdleTimeoutError",
     "ModelProtocolError",
     "ProviderError",
     "ProviderStreamCutError",
     "UnknownModelError",
+    "UnknownTransportError",
 ]
 
 
@@ -135,3 +137,33 @@ class ModelIdleTimeoutError(ModelError):
     def __init__(self, *, idle_timeout: float) -> None:
         super().__init__(f"the model sent nothing for {idle_timeout:g} s")
         self.idle_timeout = idle_timeout
+
+
+class ModelCallTimeoutError(ModelError):
+    """A model call took longer than its runner allows.
+
+    Attributes:
+        timeout: The limit, in seconds.
+    """
+
+    code = "model.call_timeout"
+    retryable: bool | None = True
+
+    def __init__(self, *, timeout: float) -> None:
+        super().__init__(f"the model call took longer than {timeout:g} s")
+        self.timeout = timeout
+
+
+class UnknownTransportError(ModelError):
+    """A model runner has no transport of that name.
+
+    Attributes:
+        transport: The name.
+    """
+
+    code = "model.unknown_transport"
+    retryable: bool | None = False
+
+    def __init__(self, *, transport: str) -> None:
+        super().__init__(f"this runner has no transport {transport!r}; give it to the runner first")
+        self.transport = transport

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from runlane.contracts import ModelUsage
 from runlane.records import JsonObject
 
 __all__ = [
@@ -104,25 +105,6 @@ class OpaqueOutput:
 
     provider: str
     data: JsonObject
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelUsage:
-    """What a provider reported for one call: for accounting only. An unreported figure is None, never 0.
-
-    Attributes:
-        cost: Money, in `currency`, if the provider reports it.
-        raw: The provider's own object.
-    """
-
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    reasoning_tokens: int | None = None
-    cache_read_tokens: int | None = None
-    cache_write_tokens: int | None = None
-    cost: float | None = None
-    currency: str | None = None
-    raw: JsonObject | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,13 @@ from pydantic import (
     AfterValidator,
     AwareDatetime,
     BaseModel,
-    ConfigDict,
     Field,
-    JsonValue,
     PlainSerializer,
     ValidationError,
 )
 from pydantic_core import PydanticCustomError
 
+from runlane.contracts import JsonObject, Record
 from runlane.errors import InvalidValueError
 
 __all__ = [
@@ -57,9 +56,6 @@ RecordId: TypeAlias = Annotated[
 RecordVersion: TypeAlias = Annotated[int, Field(ge=0, strict=True)]
 """A version, revision or sequence: an integer of at least 0."""
 
-JsonObject: TypeAlias = dict[str, JsonValue]
-"""A JSON object. Treat it as read-only once it is part of a record."""
-
 
 def _to_milliseconds(moment: datetime) -> datetime:
     """Bring an instant to UTC and to the precision that is stored, so that a round trip gives an equal value."""
@@ -83,16 +79,6 @@ Timestamp: TypeAlias = Annotated[
     PlainSerializer(format_timestamp, return_type=str, when_used="json"),
 ]
 """An aware instant, kept in UTC with millisecond precision; a text without an offset is refused."""
-
-
-class Record(BaseModel):
-    """A frozen fact. Unknown fields are refused; an optional field that is None is left out when dumped."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=False, ser_json_inf_nan="constants")
-
-    def to_json(self) -> JsonObject:
-        """Return the record as JSON values, without the fields that are None."""
-        return self.model_dump(mode="json", exclude_none=True)
 
 
 class SchemaVersion(Record):

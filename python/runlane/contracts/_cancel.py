@@ -1,4 +1,4 @@
-"""Small shared types: cancellation with a reason, JSON, awaitables.
+"""Cancellation with a reason.
 
 A cancel token does what a cancel scope cannot: it carries *why*. Awaiting code that a token stopped sees the very
 object that was given to `CancelToken.cancel`.
@@ -6,10 +6,9 @@ object that was given to `CancelToken.cancel`.
 
 from __future__ import annotations
 
-import inspect
 import weakref
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, NewType, TypeAlias, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -18,38 +17,7 @@ from runlane.errors import AbortedError, UsageError
 if TYPE_CHECKING:
     from types import TracebackType
 
-__all__ = [
-    "CancelToken",
-    "DurationMs",
-    "Id",
-    "JsonSchema",
-    "MaybeAwaitable",
-    "TimestampMs",
-    "resolve",
-]
-
-T = TypeVar("T")
-
-Id = NewType("Id", str)
-"""An opaque identifier, 1 to 512 characters; nothing parses or sorts by it."""
-
-DurationMs = NewType("DurationMs", int)
-"""Elapsed milliseconds, the difference of two monotonic readings, rounded down."""
-
-TimestampMs = NewType("TimestampMs", int)
-"""Wall clock, milliseconds since the Unix epoch; never subtracted to get a duration."""
-
-MaybeAwaitable: TypeAlias = T | Awaitable[T]
-
-JsonSchema: TypeAlias = Mapping[str, object]
-"""A JSON Schema; only checked to be a JSON object, no keyword is interpreted."""
-
-
-async def resolve(value: MaybeAwaitable[T], /) -> T:
-    """Return a value, awaiting it once if it is awaitable."""
-    if inspect.isawaitable(value):
-        return await value
-    return value
+__all__ = ["CancelToken", "TokenBinding"]
 
 
 class CancelToken:

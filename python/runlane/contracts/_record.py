@@ -1,0 +1,42 @@
+"""The base of every record, stored or passed on, and the usage figures of one model call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+__all__ = ["JsonObject", "ModelUsage", "Record"]
+
+JsonObject: TypeAlias = dict[str, JsonValue]
+"""A JSON object. Treat it as read-only once it is part of a record."""
+
+
+class Record(BaseModel):
+    """A frozen fact. Unknown fields are refused; an optional field that is None is left out when dumped."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=False, ser_json_inf_nan="constants")
+
+    def to_json(self) -> JsonObject:
+        """Return the record as JSON values, without the fields that are None."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelUsage:
+    """What a provider reported for one call: for accounting only. An unreported figure is None, never 0.
+
+    Attributes:
+        cost: Money, in `currency`, if the provider reports it.
+        raw: The provider's own object.
+    """
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    cost: float | None = None
+    currency: str | None = None
+    raw: JsonObject | None = None
