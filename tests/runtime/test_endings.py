@@ -16,6 +16,9 @@ from runlane.errors import (
     ProviderError,
     ProviderStreamCutError,
     RuntimeConflictError,
+    StoreUnavailableError,
+    ToolFenceError,
+    UsageError,
 )
 from runlane.models import (
     AnyModelMessage,
@@ -29,6 +32,7 @@ from runlane.models import (
 from runlane.records import ControlPart, TextPart
 from runlane.runtime import AgentRuntime, RuntimeConfig, Turn, TurnOutcome
 from runlane.runtime._ending import ending_for_error, ending_for_signal, ending_under
+from runlane.runtime._live_step import FailureOrigin
 from runlane.store import MemoryStore
 from runlane.testing import FakeClock, Hold, Pause, ScriptedModel, ScriptedStep
 from tests.runtime.scenes import CONVERSATION, heard, held_after, looped, opened
@@ -59,29 +63,51 @@ def test_an_abort_reason_maps_to_a_terminal_reason(signal: object, reason: str) 
 def test_an_abort_in_force_wins_over_a_policy() -> None:
     """A run whose token tripped ends by the token, even if its turn came back with a result."""
     token = CancelToken()
-    policy = ending_for_error(ValueError("x"), None)
+    policy = ending_for_error(ValueError("x"))
     assert ending_under(token, policy) is policy
     token.cancel("timeout")
     assert ending_under(token, policy).reason == "timeout"
 
 
 _PROVIDERS = ProviderError("no", provider="openai-chat", status=500)
+_MALFORMED = ModelProtocolError(detail="a call without a name")
 
 
 @pytest.mark.parametrize(
     ("error", "origin", "reason"),
     [
-        (_PROVIDERS, _PROVIDERS, "provider_failure"),
-        (_PROVIDERS, None, "runtime_failure"),
-        (ContextOverflowError("too long"), None, "context_overflow"),
-        (RuntimeConflictError("lost", operation="checkpoint"), None, "storage_conflict"),
-        (ValueError("bug"), None, "runtime_failure"),
-        (ValueError("provider failure: HTTP 500"), None, "runtime_failure"),
+        (_PROVIDERS, "provider", "provider_failure"),
+        (_PROVIDERS, "run", "runtime_failure"),
+        (ProviderError("413", provider="p", reason="context-overflow", status=413), "provider", "provider_failure"),
+        (ContextOverflowError("too long"), "run", "context_overflow"),
+        (ContextOverflowError("too long"), "prepare-step", "context_overflow"),
+        (RuntimeConflictError("lost", operation="checkpoint"), "run", "storage_conflict"),
+        (RuntimeConflictError("lost", operation="checkpoint"), "admission", "storage_conflict"),
+        (ModelIdleTimeoutError(idle_timeout=1.0), "provider", "timeout"),
+        (ModelIdleTimeoutError(idle_timeout=1.0), "run", "runtime_failure"),
+        (_MALFORMED, "provider", "provider_failure"),
+        (_MALFORMED, "run", "provider_failure"),
+        (_MALFORMED, "request", "runtime_failure"),
+        (UsageError("no", argument="messages"), "request", "runtime_failure"),
+        (UsageError("no", argument="prepare_step"), "prepare-step", "runtime_failure"),
+        (ValueError("bug"), "prepare-step", "provider_failure"),
+        (OSError("disk"), "admission", "provider_failure"),
+        (StoreUnavailableError("gone"), "admission", "runtime_failure"),
+        (ValueError("bug"), "run", "runtime_failure"),
+        (ValueError("provider failure: HTTP 500"), "run", "runtime_failure"),
     ],
 )
-def test_failures_are_told_apart_by_type_and_origin(error: Exception, origin: Exception | None, reason: str) -> None:
-    """The same error is the provider's only if it came out of the provider; text decides nothing."""
-    assert ending_for_error(error, origin).reason == reason
+def test_failures_are_told_apart_by_type_and_origin(error: Exception, origin: FailureOrigin, reason: str) -> None:
+    """The same error means another thing from the provider than from the run; text decides nothing."""
+    ending = ending_for_error(error, origin)
+    assert (ending.reason, ending.error) == (reason, error)
+
+
+@pytest.mark.parametrize(("code", "mark"), [("stale_run", "stale-run"), ("run_interrupted", "run-interrupted")])
+def test_a_fence_that_refuses_interrupts_the_run(code: str, mark: str) -> None:
+    """A run the tool fence finds stale or asked to stop ends as `interrupted` with the mark that says which."""
+    ending = ending_for_error(ToolFenceError(code, run_id="r"))
+    assert (ending.reason, ending.control and ending.control.reason) == ("interrupted", mark)
 
 
 async def test_a_provider_that_fails_keeps_what_it_said() -> None:

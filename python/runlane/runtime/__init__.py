@@ -13,6 +13,7 @@ from runlane.runtime._config import (
 from runlane.runtime._context_usage import ContextUsage, context_usage
 from runlane.runtime._coordinator import CloseResult, CoordinatedRun, LaneCoordinator, StopReason
 from runlane.runtime._core import ModelRequest, ModelSource
+from runlane.runtime._files import FilesConfig, GeneratedFile, KeepFile
 from runlane.runtime._inputs import InputLike, RuntimeInput
 from runlane.runtime._managed_loop import ManagedLoopDriver
 from runlane.runtime._promise import Promise
@@ -27,10 +28,19 @@ from runlane.runtime._recovery import (
 )
 from runlane.runtime._retry import record_retry_decision
 from runlane.runtime._runtime import AgentRuntime
+from runlane.runtime._steps import (
+    ContextUsage,
+    FinishedStep,
+    PrepareStep,
+    RunContext,
+    StepChanges,
+    StepPreparation,
+    StepPrompt,
+    StopPolicy,
+)
 from runlane.runtime._tickets import Admission, RecordIds, RunResult, RunTicket
 from runlane.runtime._turn import (
     Boundary,
-    RunContext,
     Turn,
     TurnDriver,
     TurnFinished,
@@ -51,14 +61,19 @@ __all__ = [
     "CoordinatedRun",
     "Decide",
     "DeliveryConfig",
+    "FilesConfig",
+    "FinishedStep",
+    "GeneratedFile",
     "HistoryConfig",
     "InputLike",
+    "KeepFile",
     "LaneCoordinator",
     "LoopConfig",
     "ManagedLoopDriver",
     "ModelRequest",
     "ModelSource",
     "OnPublishError",
+    "PrepareStep",
     "Promise",
     "Publisher",
     "RecordIds",
@@ -73,6 +88,10 @@ __all__ = [
     "RunTicket",
     "RuntimeConfig",
     "RuntimeInput",
+    "StepChanges",
+    "StepPreparation",
+    "StepPrompt",
+    "StopPolicy",
     "StopReason",
     "Turn",
     "TurnDriver",

@@ -33,8 +33,9 @@ from runlane.records import JsonObject, Ownership, Run, RunOperation
 from runlane.runtime._coordinator import NotYet
 from runlane.runtime._core import ModelRequest, RuntimeCore, Work
 from runlane.runtime._lane import ConversationLane
-from runlane.runtime._live_turn import Prompt, first_operation
+from runlane.runtime._live_turn import first_operation
 from runlane.runtime._settling import result_from_view
+from runlane.runtime._steps import StepPrompt
 from runlane.runtime._tickets import RunResult
 from runlane.runtime._turn_writer import TurnWriter
 from runlane.store import (
@@ -69,7 +70,7 @@ class Acquired:
     """
 
     writer: TurnWriter
-    prompt: Prompt | Exception
+    prompt: StepPrompt | Exception
     operation: RunOperation | None
 
 
@@ -122,7 +123,7 @@ class _Acquisition:
 
     # --- preparation ---------------------------------------------------------------------------------------------
 
-    async def _prepare(self) -> Prompt | Exception:
+    async def _prepare(self) -> StepPrompt | Exception:
         """Return what the model is told, or why that cannot be said."""
         if self._signal.cancelled:
             return self._signal.error()
@@ -134,7 +135,7 @@ class _Acquisition:
             return error
         return self._signal.error()
 
-    async def _prompt(self) -> Prompt:
+    async def _prompt(self) -> StepPrompt:
         projection = self._lane.records.project()
         request = ModelRequest(
             context=self._work.context,
@@ -144,11 +145,11 @@ class _Acquisition:
         )
         model = await self._core.resolve_model(request)
         own = (self._core.instructions,) if self._core.instructions else ()
-        return Prompt(model=model, instructions=(*own, *projection.system), messages=tuple(projection.messages))
+        return StepPrompt(model=model, instructions=(*own, *projection.system), messages=tuple(projection.messages))
 
     # --- the commit ----------------------------------------------------------------------------------------------
 
-    def _commands(self, prompt: Prompt | Exception) -> list[Command]:
+    def _commands(self, prompt: StepPrompt | Exception) -> list[Command]:
         core, run, at = self._core, self._work.run, self._core.clock.now()
         revision = run.revision
         ids = core.ids
@@ -174,7 +175,7 @@ class _Acquisition:
                 patch=DraftPatch(),
             )
         )
-        if getattr(core.driver, "begins_with_step", False):
+        if getattr(core.driver, "begins_with_step", False) and core.config.loop.prepare_step is None:
             commands.append(
                 RecordRunOperation(
                     command_id=ids.new("command"),
@@ -188,7 +189,7 @@ class _Acquisition:
         return commands
 
     async def _acquired(
-        self, acquired: Applied, last: Applied, command: Command, prompt: Prompt | Exception
+        self, acquired: Applied, last: Applied, command: Command, prompt: StepPrompt | Exception
     ) -> Acquired:
         run = last.delta.runs[-1]
         ownership = acquired.ownership or Ownership(owner=self._core.owner_id, fencing_token=run.fencing_token)
@@ -202,7 +203,7 @@ class _Acquisition:
             operation=command.operation if isinstance(command, RecordRunOperation) else None,
         )
 
-    async def _prepare_again(self) -> Prompt | Exception:
+    async def _prepare_again(self) -> StepPrompt | Exception:
         try:
             return await self._prepare()
         except StoreError as error:

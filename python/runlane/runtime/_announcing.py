@@ -14,6 +14,7 @@ from runlane.contracts import resolve
 from runlane.delivery import (
     AdmissionEvent,
     AssistantDeltaEvent,
+    AttemptResetEvent,
     CheckpointEvent,
     DraftView,
     DurableEvent,
@@ -292,6 +293,21 @@ class RunVoice:
                 sequence=self.sequence,
                 provider=envelope,
             )
+        return self._publishing.tell(event)
+
+    def attempt_reset(self, attempt: int, /) -> Awaitable[None] | None:
+        """What was said since the last attempt began is taken back; the attempt of this number begins."""
+        self.sequence += 1
+        if not self._publishing.wanted(self._conversation_id):
+            return None
+        event = AttemptResetEvent(
+            conversation_id=self._conversation_id,
+            run_id=self._run_id,
+            emitted_at=self._clock.now(),
+            runtime_epoch=self._epoch,
+            sequence=self.sequence,
+            attempt=attempt,
+        )
         return self._publishing.tell(event)
 
     def tool(self, part: ToolCallPart | ToolResultPart, /) -> Awaitable[None] | None:

@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from runlane.errors import InvalidValueError, UsageError
+from runlane.models import RetryPolicy
 from runlane.runtime._announcing import OnPublishError, Publisher
+from runlane.runtime._files import FilesConfig
+from runlane.runtime._steps import PrepareStep, StopPolicy, check_stop_policies
 from runlane.runtime._turn import TurnDriver
 
 __all__ = ["CloseConfig", "DeliveryConfig", "HistoryConfig", "LoopConfig", "RecoveryConfig", "RuntimeConfig"]
@@ -50,6 +53,12 @@ class LoopConfig:
         idle_timeout: Seconds of silence of an open provider call after which the run ends with reason `timeout`; 60.
             None waits for ever. The time between steps does not count. A provider that watches its connection itself
             decides what silence is: comments that keep a stream alive are none.
+        retry: Which failures of the provider are tried again, or None for none. An attempt that made a tool call is
+            never repeated. Silence is such a failure too.
+        stop_policies: Asked in this order after each step that is not the last by itself, once `max_steps` was; the
+            first that says so ends the run as `policy_stop` under its name.
+        prepare_step: Asked before each provider call what to change about it, or None. With it a run takes one commit
+            more: its first request is recorded only once it is prepared.
 
     Raises:
         UsageError, InvalidValueError: A value of the wrong type or outside its range; names the field.
@@ -59,12 +68,20 @@ class LoopConfig:
     checkpoint_min_interval: float | None = None
     max_steps: int = 50
     idle_timeout: float | None = 60.0
+    retry: RetryPolicy | None = None
+    stop_policies: tuple[StopPolicy, ...] = ()
+    prepare_step: PrepareStep | None = None
 
     def __post_init__(self) -> None:
         _whole(self.checkpoint_every_events, "loop.checkpoint_every_events")
         _seconds(self.checkpoint_min_interval, "loop.checkpoint_min_interval", optional=True)
         _whole(self.max_steps, "loop.max_steps")
         _seconds(self.idle_timeout, "loop.idle_timeout", optional=True)
+        if self.retry is not None and not isinstance(self.retry, RetryPolicy):
+            raise UsageError("must be a RetryPolicy or None", argument="loop.retry")
+        check_stop_policies(self.stop_policies, "loop.stop_policies")
+        if self.prepare_step is not None and not callable(self.prepare_step):
+            raise UsageError("must be callable or None", argument="loop.prepare_step")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +188,7 @@ class RuntimeConfig:
         history: How much of a conversation is read and kept at hand.
         recovery: How runs of executors that are gone are taken over.
         delivery: How events reach listeners.
+        files: What happens to files.
         close: What leaving the runtime's context does.
         key_reuse: What a repeated idempotency key with a *different* input gets: `return` the first admission (the
             ticket's `admission.input_matches` is False), or `refuse` with `RuntimeConflictError`.
@@ -188,6 +206,7 @@ class RuntimeConfig:
     history: HistoryConfig = field(default_factory=HistoryConfig)
     recovery: RecoveryConfig = field(default_factory=RecoveryConfig)
     delivery: DeliveryConfig = field(default_factory=DeliveryConfig)
+    files: FilesConfig = field(default_factory=FilesConfig)
     close: CloseConfig = field(default_factory=CloseConfig)
     key_reuse: Literal["return", "refuse"] = "return"
     driver: TurnDriver | None = None
@@ -198,6 +217,7 @@ class RuntimeConfig:
             ("history", HistoryConfig),
             ("recovery", RecoveryConfig),
             ("delivery", DeliveryConfig),
+            ("files", FilesConfig),
             ("close", CloseConfig),
         )
         for name, kind in kinds:

@@ -10,7 +10,6 @@ import anyio
 
 from runlane.clock import Clock
 from runlane.contracts import CancelToken, MaybeAwaitable, resolve
-from runlane.errors import UsageError
 from runlane.ids import IdSource
 from runlane.models import ChatProvider, ResolvedModel
 from runlane.records import Message, Run
@@ -20,6 +19,7 @@ from runlane.runtime._coordinator import LaneCoordinator, LaneItem
 from runlane.runtime._idle_watch import IdleWatch
 from runlane.runtime._incarnation import Incarnation
 from runlane.runtime._promise import Promise
+from runlane.runtime._steps import resolved_model
 from runlane.runtime._store_calls import StoreCalls
 from runlane.runtime._tickets import RunResult
 from runlane.runtime._turn import TurnDriver
@@ -123,11 +123,7 @@ class RuntimeCore:
         if not isinstance(model, ChatProvider | ResolvedModel) and callable(model):
             chosen: Awaitable[object] | object = model(request)
             model = await resolve(chosen)
-        if isinstance(model, ChatProvider):
-            return ResolvedModel(model=model.model_id, provider=model)
-        if isinstance(model, ResolvedModel):
-            return model
-        raise UsageError(f"must give a ChatProvider or a ResolvedModel, not {type(model).__name__}", argument="model")
+        return resolved_model(model, "model")
 
     def token_of(self, conversation_id: str, run_id: str, /) -> CancelToken | None:
         """Return the token of a run that executes in this runtime at this moment."""

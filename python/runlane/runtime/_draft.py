@@ -87,6 +87,7 @@ class Draft:
         self._parts: list[_Growing | Part] = list(parts)
         self._reasoning: _Growing | None = None
         self._saved = 0
+        self._durable = 0
 
     @property
     def size(self) -> int:
@@ -163,13 +164,13 @@ class Draft:
                 (part, len(part.pieces), part.provider) if isinstance(part, _Growing) else part for part in self._parts
             )
         )
-        if not grown and not added:
+        if not grown and not added and self._saved == self._durable:
             return None, mark
         return DraftPatch(keep=self._saved, grown=grown, added=added), mark
 
     def committed(self, mark: DraftMark, /) -> None:
         """Note that everything up to a mark is durable."""
-        self._saved = len(mark.parts)
+        self._saved = self._durable = len(mark.parts)
         for entry in mark.parts:
             if isinstance(entry, tuple):
                 growing, pieces, provider = entry

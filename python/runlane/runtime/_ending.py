@@ -3,12 +3,21 @@
 | situation | reason |
 |---|---|
 | the run's token tripped | `shutdown`, `timeout`, `superseded`, anything else `interrupted` |
-| the request does not fit the model's window | `context_overflow` |
+| a durable interrupt of a run that is still held | `interrupted` |
+| the tool fence found the run stale, or asked to stop | `interrupted` |
+| the request does not fit the model's window (a `ContextOverflowError`, from whomever) | `context_overflow` |
 | the store refused an owned write | `storage_conflict` |
-| it came out of the provider, or what came makes no sense | `provider_failure`; its silence is `timeout` |
-| anything else | `runtime_failure` |
+| the provider was silent for too long | `timeout` |
+| it came out of the provider, or what came makes no sense | `provider_failure` |
+| `prepare_step`, or the record of a request, raised something that is no error of runlane | `provider_failure` |
+| a request that the provider's own port refuses before it is sent | `runtime_failure` |
+| anything else: preparation, the first draft, a callback, the store | `runtime_failure` |
 | the provider finished for another cause than `stop` | `provider_stop` |
 | a stop policy fired | `policy_stop` |
+| the finished answer was not accepted | `output_rejected` |
+
+A provider that says itself that a request is too long is a provider that failed: only who measures before asking knows
+that nothing was spent.
 """
 
 from __future__ import annotations
@@ -17,8 +26,16 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from runlane.contracts import CancelToken
-from runlane.errors import ContextOverflowError, ModelIdleTimeoutError, ModelProtocolError, RuntimeConflictError
+from runlane.errors import (
+    ContextOverflowError,
+    ModelIdleTimeoutError,
+    ModelProtocolError,
+    RunlaneError,
+    RuntimeConflictError,
+    ToolFenceError,
+)
 from runlane.records import ControlPart, TerminalReason
+from runlane.runtime._live_step import FailureOrigin
 from runlane.runtime._turn import TurnOutcome, TurnStopped
 
 __all__ = ["Ending", "ending_for_error", "ending_for_outcome", "ending_for_signal", "ending_under"]
@@ -29,6 +46,7 @@ _BY_SIGNAL: Final[dict[object, TerminalReason]] = {
     "supersede": "superseded",
 }
 _CUT_OFF: Final = ControlPart(reason="run-interrupted")
+_STALE: Final = ControlPart(reason="stale-run")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,23 +88,30 @@ def ending_for_outcome(outcome: TurnOutcome, /) -> Ending:
     return Ending(reason="success" if outcome.reason == "stop" else "provider_stop")
 
 
-def ending_for_error(error: Exception, provider_error: Exception | None, /) -> Ending:
+def ending_for_error(error: Exception, origin: FailureOrigin = "run", /) -> Ending:
     """Return the ending of a turn that failed.
 
     Args:
         error: What the driver or the preparation raised.
-        provider_error: What came out of the provider, if something did.
+        origin: Where it came from.
     """
-    reason: TerminalReason
-    if isinstance(error, ModelIdleTimeoutError) and error is provider_error:
+    if isinstance(error, ToolFenceError):
+        return Ending(reason="interrupted", control=_STALE if error.code == "stale_run" else _CUT_OFF, error=error)
+    if isinstance(error, ModelIdleTimeoutError) and origin == "provider":
         return Ending(reason="timeout", control=_CUT_OFF, error=error)
+    return Ending(reason=_reason(error, origin), error=error)
+
+
+def _reason(error: Exception, origin: FailureOrigin) -> TerminalReason:
     if isinstance(error, ContextOverflowError):
-        reason = "context_overflow"
-    elif isinstance(error, RuntimeConflictError):
-        reason = "storage_conflict"
-    elif error is provider_error or isinstance(error, ModelProtocolError):
-        # A call without a name is found out when the calls are put together, after the stream has ended well.
-        reason = "provider_failure"
-    else:
-        reason = "runtime_failure"
-    return Ending(reason=reason, error=error)
+        return "context_overflow"
+    if isinstance(error, RuntimeConflictError):
+        return "storage_conflict"
+    if origin == "provider":
+        return "provider_failure"
+    if origin == "request":
+        return "runtime_failure"
+    if origin in ("prepare-step", "admission") and not isinstance(error, RunlaneError):
+        return "provider_failure"
+    # A call without a name is found out when the calls are put together, after the stream has ended well.
+    return "provider_failure" if isinstance(error, ModelProtocolError) else "runtime_failure"

@@ -64,8 +64,8 @@ class _Execution:
         if signal.cancelled:
             return ending_for_signal(signal)
         if isinstance(acquired.prompt, Exception):
-            return ending_for_error(acquired.prompt, None)
-        turn = LiveTurn(self._core, acquired.writer, acquired.prompt, signal, acquired.operation)
+            return ending_for_error(acquired.prompt)
+        turn = LiveTurn(self._core, acquired.writer, acquired.prompt, signal, acquired.operation, self._work.context)
         ending: Ending | None = None
         try:
             with anyio.CancelScope() as scope, signal.bind(scope):
@@ -73,5 +73,5 @@ class _Execution:
         except OwnershipLostError:
             raise
         except Exception as error:  # noqa: BLE001 - every failure becomes the end of the run
-            ending = ending_for_error(error, turn.provider_error)
+            ending = ending_for_error(error, turn.origin(error))
         return ending_under(signal, ending)

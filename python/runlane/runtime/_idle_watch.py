@@ -8,16 +8,19 @@ from anyio.abc import TaskGroup
 
 from runlane.clock import Clock
 from runlane.contracts import CancelToken
+from runlane.errors import ModelIdleTimeoutError
 
 __all__ = ["IdleWatch", "Watched"]
 
 
 @dataclass(eq=False, slots=True)
 class Watched:
-    """One open call. Set `heard` to the clock's monotonic time whenever the provider says something.
+    """One open call.
 
     Attributes:
-        heard: When it last did; None while nothing is expected of it.
+        token: Tripped when it was silent for too long, with `ModelIdleTimeoutError`.
+        limit: Seconds it may be silent.
+        heard: When it last said something; None while nothing is expected of it.
     """
 
     token: CancelToken
@@ -26,7 +29,7 @@ class Watched:
 
 
 class IdleWatch:
-    """Trips the token of a call whose provider was silent for longer than its limit, with reason `timeout`.
+    """Trips the token of a call whose provider was silent for longer than its limit.
 
     Hearing something costs one attribute; there is one sleeping task per runtime, and none while no call is open.
     """
@@ -51,6 +54,10 @@ class IdleWatch:
             self._tasks.start_soon(self._work, name="idle watch")
         return call
 
+    def listen(self, call: Watched, /) -> None:
+        """Expect a call to say something from now on; set its `heard` to None once it has."""
+        call.heard = self._clock.monotonic()
+
     def remove(self, call: Watched, /) -> None:
         """Stop watching a call; idempotent."""
         self._calls.discard(call)
@@ -68,7 +75,7 @@ class IdleWatch:
         for call in tuple(self._calls):
             if call.heard is not None and call.heard + call.limit <= now:
                 self._calls.discard(call)
-                call.token.cancel("timeout")
+                call.token.cancel(ModelIdleTimeoutError(idle_timeout=call.limit))
         least = min((call.limit for call in self._calls), default=0.0)
         return min(
             (call.heard + call.limit - now if call.heard is not None else least for call in self._calls), default=0.0

@@ -2,56 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
-from typing import Self
 
-from runlane.contracts import CancelToken, Id
-from runlane.errors import InvalidValueError, ProviderStreamCutError, UsageError
+from runlane.contracts import CancelToken, Id, resolve
+from runlane.errors import RunlaneError, UsageError
 from runlane.models import (
     AnyModelMessage,
-    FileOutput,
-    FinishReport,
-    FunctionCallDelta,
+    ModelFunction,
     ModelPart,
     ModelProviderContext,
-    OpaqueOutput,
-    ReasoningDelta,
     ResolvedModel,
-    SourceOutput,
-    TextDelta,
-    UsageReport,
-    repair_object,
-    repair_text,
+    decide_retry,
 )
-from runlane.records import (
-    Part,
-    ProviderEnvelope,
-    ProviderPart,
-    Run,
-    RunOperation,
-    SourcePart,
-    ToolCallPart,
-    ToolResultPart,
-    validated,
-)
+from runlane.records import Part, Run, RunOperation, ToolCallPart, UsageValue
 from runlane.runtime._announcing import RunVoice
 from runlane.runtime._core import RuntimeCore
-from runlane.runtime._idle_watch import Watched
+from runlane.runtime._intake import Intake
+from runlane.runtime._live_step import FailureOrigin, Failures, LiveStep
+from runlane.runtime._retry import retry_scheduled, retry_started
+from runlane.runtime._steps import (
+    MAX_STEPS,
+    ContextUsage,
+    FinishedStep,
+    RunContext,
+    StepPreparation,
+    StepPrompt,
+    changed_prompt,
+    first_to_stop,
+)
 from runlane.runtime._turn import Boundary, TurnPart
 from runlane.runtime._turn_writer import TurnWriter
 
-__all__ = ["LiveTurn", "Prompt", "first_operation"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prompt:
-    """What the model is told of the past, and which model it is."""
-
-    model: ResolvedModel
-    instructions: tuple[str, ...]
-    messages: tuple[AnyModelMessage, ...]
+__all__ = ["LiveTurn", "first_operation"]
 
 
 def first_operation(core: RuntimeCore, step: int = 0, /) -> RunOperation:
@@ -70,16 +53,20 @@ class LiveTurn:
 
     Attributes:
         writer: Makes it durable.
-        provider_error: What came out of the provider, if something did: failures are told apart by identity.
+        prompt: What the model is told first.
+        attempt: 1, or more once failed attempts were tried again.
+        steps: The finished steps of this attempt, while somebody may ask for them.
     """
 
     def __init__(
         self,
         core: RuntimeCore,
         writer: TurnWriter,
-        prompt: Prompt,
+        prompt: StepPrompt,
         signal: CancelToken,
         operation: RunOperation | None,
+        context: object,
+        /,
     ) -> None:
         """Begin to answer.
 
@@ -89,16 +76,24 @@ class LiveTurn:
             prompt: What the model is told.
             signal: Trips when the run must stop.
             operation: The first step's operation, if it was committed with the acquisition.
+            context: The application's own value.
         """
         self._core = core
-        self._prompt = prompt
         self._signal = signal
         self._committed_operation = operation
+        self._application = context
         self._voice = RunVoice(core.publishing, writer.run, writer.ownership.owner, core.clock)
-        self._steps = 0
+        self._intake = Intake(writer.draft, self._voice, core.config.files)
+        self._failures = Failures()
+        self._begun = 0
+        self._calls = 0
         self._step_start = 0
+        self._last: LiveStep | None = None
+        self._asked = prompt.model
         self.writer = writer
-        self.provider_error: Exception | None = None
+        self.prompt = prompt
+        self.attempt = 1
+        self.steps: list[FinishedStep] = []
 
     @property
     def run(self) -> Run:
@@ -106,106 +101,94 @@ class LiveTurn:
         return self.writer.run
 
     @property
+    def context(self) -> RunContext[object]:
+        """The run as the application's callbacks see it."""
+        step = self.writer.spend.last_step
+        used = UsageValue(provenance="unavailable") if step is None else step.input_tokens
+        return RunContext(
+            context=self._application,
+            run=self.writer.run,
+            signal=self._signal,
+            context_usage=ContextUsage(used_tokens=used, context_window=self._asked.context_window),
+        )
+
+    @property
     def instructions(self) -> tuple[str, ...]:
         """What goes into the provider's instructions channel."""
-        return self._prompt.instructions
+        return self.prompt.instructions
 
     @property
     def messages(self) -> tuple[AnyModelMessage, ...]:
         """The projected history with this run's inputs."""
-        return self._prompt.messages
+        return self.prompt.messages
 
     @property
     def model(self) -> ResolvedModel:
         """The model that answers."""
-        return self._prompt.model
+        return self.prompt.model
 
     @property
     def signal(self) -> CancelToken:
         """Trips when the run must stop."""
         return self._signal
 
+    def origin(self, error: Exception, /) -> FailureOrigin:
+        """Return where a failure came from."""
+        return self._failures.origin(error)
+
+    # --- steps ---------------------------------------------------------------------------------------------------
+
     @asynccontextmanager
-    async def open_step(self, messages: tuple[AnyModelMessage, ...], /) -> AsyncIterator[AsyncIterator[ModelPart]]:
+    async def open_step(
+        self,
+        messages: tuple[AnyModelMessage, ...],
+        /,
+        *,
+        model: ResolvedModel | None = None,
+        functions: Sequence[ModelFunction] = (),
+    ) -> AsyncIterator[AsyncIterator[ModelPart]]:
         """Ask the model once; see `Turn.open_step`."""
         self._signal.raise_if_cancelled()
         if self.writer.operation is not None:
             raise UsageError("a step is open already", argument="open_step")
-        operation, self._committed_operation = self._committed_operation, None
-        started = operation or first_operation(self._core, self._steps)
-        await self.writer.start(started, is_written=operation is not None)
-        self._steps += 1
+        self._asked = model or self.prompt.model
+        provider = self._asked.provider
+        started = await self._admit()
+        self._begun += 1
+        self._calls += 1
         self._step_start = self.writer.draft.size
-        limit = self._core.config.loop.idle_timeout
-        unwatched = limit is None or self.model.provider.watches_silence
-        watched = None if unwatched else self._core.idle_watch.add(self._signal, limit or 0.0)
+        self._intake.provider_id = provider.provider_id
         context = ModelProviderContext(
             signal=self._signal,
-            options=self.model.options,
-            idle_timeout=limit,
+            options=self._asked.options,
+            functions=tuple(functions),
+            idle_timeout=self._core.config.loop.idle_timeout,
             invocation_id=Id(started.operation_id),
-            call_number=self._steps,
+            call_number=self._calls,
         )
-        step = _Step(self, watched, self._core)
+        step = self._last = LiveStep(self.writer, self._failures, provider, self._core.idle_watch)
         try:
-            async with self._opened(messages, context) as parts:
-                step.parts = parts
-                yield step
-        finally:
-            if watched is not None:
-                self._core.idle_watch.remove(watched)
-            self.writer.end(finished=step.finished)
-
-    @asynccontextmanager
-    async def _opened(
-        self, messages: tuple[AnyModelMessage, ...], context: ModelProviderContext
-    ) -> AsyncIterator[AsyncIterator[ModelPart]]:
-        """Open the provider's stream, and remember what comes out of opening it."""
-        opened = False
-        try:
-            async with self.model.provider.open_stream(messages, context) as parts:
-                opened = True
+            async with step.open(messages, context) as parts:
                 yield parts
+        finally:
+            self.writer.end(finished=step.finish is not None, given_up=step.is_silent)
+
+    async def _admit(self) -> RunOperation:
+        """Have the request on record before it is made."""
+        committed, self._committed_operation = self._committed_operation, None
+        operation = committed or first_operation(self._core, self._begun)
+        try:
+            await self.writer.start(operation, is_written=committed is not None)
         except Exception as error:
-            if not opened:
-                self.provider_error = error
+            self._failures.note(error, "admission")
             raise
+        return operation
 
     async def emit(self, part: ModelPart | TurnPart, /) -> None:
         """Add to the answer; see `Turn.emit`."""
-        if isinstance(part, TextDelta):
-            if not part.text:
-                return
-            text = repair_text(part.text)
-            self.writer.draft.add_text(text)
-            telling = self._voice.text(text)
-        elif isinstance(part, ReasoningDelta):
-            thought = _repaired(part)
-            envelope = self.writer.draft.add_reasoning(thought, self.model.provider.provider_id)
-            telling = self._voice.reasoning(thought, envelope)
-        elif isinstance(part, ToolCallPart | ToolResultPart):
-            self.writer.draft.add(part)
-            telling = self._voice.tool(part)
-        else:
-            self._emit_quietly(part)
-            return
-        if telling is not None:
-            await telling
-
-    def _emit_quietly(self, part: ModelPart) -> None:
-        """Add what no transient event speaks of."""
-        match part:
-            case SourceOutput():
-                self.writer.draft.add(_source(part))
-            case OpaqueOutput(provider, data):
-                envelope = {"provider": provider, "data": repair_object(data)}
-                self.writer.draft.add(
-                    ProviderPart(envelope=validated(ProviderEnvelope, envelope, argument="opaque output"))
-                )
-            case FileOutput():
-                raise UsageError("the model made a file and nothing is configured to keep it", argument="files")
-            case _:
-                pass
+        rest = self._intake.take(part)
+        if rest is not None:
+            await rest
 
     async def checkpoint(self) -> None:
         """Make everything emitted so far durable; see `Turn.checkpoint`."""
@@ -215,80 +198,86 @@ class LiveTurn:
         """Return what was added since the last step was opened."""
         return self.writer.draft.parts(self._step_start)
 
-    async def boundary(self) -> Boundary:
+    # --- between steps -------------------------------------------------------------------------------------------
+
+    async def boundary(self, prompt: StepPrompt | None = None, /) -> Boundary:
         """Take what happened since the last step; see `Turn.boundary`."""
         self._signal.raise_if_cancelled()
-        if self._steps >= self._core.config.loop.max_steps:
-            return Boundary(stop="max-steps")
-        return Boundary()
+        loop = self._core.config.loop
+        self._finish_step()
+        if self._begun >= loop.max_steps:
+            return Boundary(stop=MAX_STEPS)
+        if self._begun and loop.stop_policies:
+            stop = await first_to_stop(loop.stop_policies, self.steps, self.context)
+            self._signal.raise_if_cancelled()
+            if stop is not None:
+                return Boundary(stop=stop)
+        if prompt is not None and loop.prepare_step is not None:
+            prompt = await self._prepared(prompt)
+            self._signal.raise_if_cancelled()
+        return Boundary(prompt=prompt)
 
+    def _finish_step(self) -> None:
+        """Note the last step, if it finished and somebody may ask for it."""
+        step, self._last = self._last, None
+        loop = self._core.config.loop
+        usage = self.writer.spend.last_step
+        if step is None or step.finish is None or usage is None or not (loop.stop_policies or loop.prepare_step):
+            return
+        finished = FinishedStep(
+            index=self._begun - 1,
+            model=self._asked.model,
+            parts=self.step_parts(),
+            finish=step.finish,
+            usage=usage,
+            response=step.response,
+        )
+        self.steps.append(finished)
 
-def _source(part: SourceOutput) -> SourcePart:
-    """Return a citation; an address that is no URL stays as its id, rather than costing the answer."""
-    said = {"source_id": part.source_id, "url": part.url, "title": part.title}
-    source = {name: repair_text(text) for name, text in said.items() if text}
-    try:
-        return validated(SourcePart, source, argument="source")
-    except InvalidValueError:
-        source.pop("url", None)
-        return validated(SourcePart, source, argument="source")
-
-
-def _repaired(part: ReasoningDelta) -> ReasoningDelta:
-    """Return reasoning as it can be stored, whatever its provider made of it."""
-    options = part.provider_options
-    text = repair_text(part.text) if part.text else part.text
-    if options is None and text == part.text:
-        return part
-    return replace(part, text=text, provider_options=None if options is None else repair_object(options))
-
-
-class _Step:
-    """The parts of one call, each noted before the driver gets it."""
-
-    __slots__ = ("_clock", "_turn", "_watched", "_writer", "finished", "parts")
-
-    def __init__(self, turn: LiveTurn, watched: Watched | None, core: RuntimeCore) -> None:
-        self._turn = turn
-        self._writer = turn.writer
-        self._watched = watched
-        self._clock = core.clock
-        self.parts: AsyncIterator[ModelPart] | None = None
-        self.finished = False
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> ModelPart:
-        if self.finished or self.parts is None:
-            raise StopAsyncIteration
-        await self._writer.checkpoint_if_due()
-        if self._watched is not None:
-            self._watched.heard = self._clock.monotonic()
+    async def _prepared(self, prompt: StepPrompt) -> StepPrompt:
+        prepare = self._core.config.loop.prepare_step
+        if prepare is None:
+            return prompt
+        about = StepPreparation(context=self.context, index=self._begun, steps=tuple(self.steps), prompt=prompt)
         try:
-            part = await anext(self.parts)
-        except StopAsyncIteration:
-            self._turn.provider_error = ProviderStreamCutError()
-            raise self._turn.provider_error from None
-        except Exception as error:
-            self._turn.provider_error = error
+            changes = await resolve(prepare(about))
+        except RunlaneError:
             raise
-        finally:
-            if self._watched is not None:
-                self._watched.heard = None
-        self._note(part)
-        return part
+        except Exception as error:
+            self._failures.note(error, "prepare-step")
+            raise
+        return changed_prompt(prompt, changes)
 
-    def _note(self, part: ModelPart) -> None:
-        self._writer.count_part()
-        if isinstance(part, TextDelta):
-            if part.text:
-                self._writer.first_output()
-        elif isinstance(part, FinishReport):
-            self.finished = True
-        elif isinstance(part, UsageReport):
-            self._writer.spend.report(part.usage)
-        elif (isinstance(part, ReasoningDelta) and part.text) or (
-            isinstance(part, FunctionCallDelta) and part.arguments
-        ):
-            self._writer.first_output()
+    # --- another attempt -----------------------------------------------------------------------------------------
+
+    async def restart(self, error: Exception, /) -> bool:
+        """Ask whether a failed attempt is tried again; see `Turn.restart`."""
+        policy = self._core.config.loop.retry
+        if policy is None or self._signal.cancelled or self.origin(error) != "provider":
+            return False
+        if any(isinstance(part, ToolCallPart) for part in self.writer.draft.parts()):
+            return False
+        decision = decide_retry(policy, error, attempt=self.attempt)
+        if not decision.retries:
+            return False
+        core, run_id = self._core, self.writer.run.id
+        self.writer.draft.cut(0)
+        self.writer.owe(
+            retry_scheduled(command_id=core.ids.new("command"), at=core.clock.now(), run_id=run_id, decision=decision)
+        )
+        await self.writer.checkpoint()
+        await core.clock.sleep(decision.delay)
+        self._signal.raise_if_cancelled()
+        self.attempt = decision.attempt
+        self._begun = 0
+        self._last = None
+        self.steps.clear()
+        self.writer.owe(
+            retry_started(
+                command_id=core.ids.new("command"), at=core.clock.now(), run_id=run_id, attempt=decision.attempt
+            )
+        )
+        telling = self._voice.attempt_reset(decision.attempt)
+        if telling is not None:
+            await telling
+        return True

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from runlane.models import (
-    AnyModelMessage,
     FinishReport,
     FunctionCallDelta,
     ModelAssistantToolMessage,
-    ModelMessage,
     ModelToolResultMessage,
     create_tool_call_collector,
 )
 from runlane.records import Part, ProviderPart, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
+from runlane.runtime._steps import StepPrompt
 from runlane.runtime._turn import Turn, TurnFinished, TurnOutcome, TurnStopped
 
 __all__ = ["ManagedLoopDriver"]
@@ -37,34 +36,40 @@ class ManagedLoopDriver:
 
     async def drive(self, turn: Turn, /) -> TurnOutcome:
         """Answer one turn; see `TurnDriver.drive`."""
-        messages = _prompt(turn)
         while True:
-            finish, calls = await _ask(turn, messages)
-            for call in calls:
-                await turn.emit(call)
-            if not calls or finish.reason not in _RUNS_TOOLS:
-                return TurnFinished(finish.reason)
-            await turn.checkpoint()
-            results = tuple(_unknown_tool(call) for call in calls)
-            asked = _as_assistant_message(turn.step_parts())
-            for result in results:
-                await turn.emit(result)
-            boundary = await turn.boundary()
-            if boundary.stop is not None:
-                return TurnStopped(boundary.stop)
-            messages = (*messages, asked, ModelToolResultMessage(results), *boundary.injected)
+            try:
+                return await _attempt(turn)
+            except Exception as error:
+                if not await turn.restart(error):
+                    raise
 
 
-def _prompt(turn: Turn) -> tuple[AnyModelMessage, ...]:
-    instructions = "\n\n".join(turn.instructions)
-    return (ModelMessage.system(instructions), *turn.messages) if instructions else turn.messages
+async def _attempt(turn: Turn) -> TurnOutcome:
+    """Answer a turn from its beginning."""
+    prompt = turn.prompt
+    while True:
+        boundary = await turn.boundary(prompt)
+        if boundary.stop is not None:
+            return TurnStopped(boundary.stop)
+        prompt = boundary.prompt or prompt
+        finish, calls = await _ask(turn, prompt)
+        for call in calls:
+            await turn.emit(call)
+        if not calls or finish.reason not in _RUNS_TOOLS:
+            return TurnFinished(finish.reason)
+        await turn.checkpoint()
+        asked = _as_assistant_message(turn.step_parts())
+        results = tuple(_unknown_tool(call) for call in calls)
+        for result in results:
+            await turn.emit(result)
+        prompt = prompt.with_messages((asked, ModelToolResultMessage(results)))
 
 
-async def _ask(turn: Turn, messages: tuple[AnyModelMessage, ...]) -> tuple[FinishReport, tuple[ToolCallPart, ...]]:
+async def _ask(turn: Turn, prompt: StepPrompt) -> tuple[FinishReport, tuple[ToolCallPart, ...]]:
     """Take one step of the model; what it says goes out as it comes, its calls are returned whole."""
-    collector = create_tool_call_collector(provider=turn.model.provider.provider_id)
+    collector = create_tool_call_collector(provider=prompt.model.provider.provider_id)
     finish = FinishReport("other")
-    async with turn.open_step(messages) as parts:
+    async with turn.open_step(prompt.spoken(), model=prompt.model) as parts:
         async for part in parts:
             if isinstance(part, FunctionCallDelta):
                 collector.add(part)

@@ -33,7 +33,12 @@ def _tokens(figure: UsageValue | None) -> UsageValue:
 
 
 class Spend:
-    """Usage and durations of one execution; starts from what earlier executions of the run spent."""
+    """Usage and durations of one execution; starts from what earlier executions of the run spent.
+
+    Attributes:
+        last_step: What the last call that ended spent, with the provider's own provenance; None before it.
+        finished: Whether the last call ended well.
+    """
 
     def __init__(self, clock: Clock, before: Usage | None, /) -> None:
         """Start the clock: the run was just acquired."""
@@ -42,6 +47,7 @@ class Spend:
         self._step: ModelUsage | None = None
         self._started = clock.monotonic()
         self._first_output: float | None = None
+        self.last_step: Usage | None = None
         self.finished = False
 
     def report(self, usage: ModelUsage, /) -> None:
@@ -57,8 +63,13 @@ class Spend:
 
     def end_step(self) -> None:
         """Add the call that just ended."""
-        self._total = add_usage(self._total, usage_from_model(self._step))
+        self.last_step = usage_from_model(self._step)
+        self._total = add_usage(self._total, self.last_step)
         self._step = None
+
+    def add(self, usage: Usage, /) -> None:
+        """Add what was spent beside the calls of the loop, by a summariser for instance."""
+        self._total = add_usage(self._total, usage)
 
     @property
     def so_far(self) -> Usage | None:

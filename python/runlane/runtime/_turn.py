@@ -6,46 +6,33 @@ it emits becomes the assistant message, what it returns says how the turn ended.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias
 
 from runlane.contracts import CancelToken
-from runlane.models import AnyModelMessage, FinishReason, ModelPart, ResolvedModel
+from runlane.models import AnyModelMessage, FinishReason, ModelFunction, ModelPart, ResolvedModel
 from runlane.records import Part, Run, ToolCallPart, ToolResultPart
+from runlane.runtime._steps import RunContext, StepPrompt
 
-__all__ = ["Boundary", "RunContext", "Turn", "TurnDriver", "TurnFinished", "TurnOutcome", "TurnPart", "TurnStopped"]
-
-C = TypeVar("C")
-
-
-@dataclass(frozen=True)
-class RunContext(Generic[C]):
-    """What application callbacks learn of the run they serve.
-
-    Attributes:
-        context: The application's own value, as given to `submit` and parsed; never interpreted here.
-        run: The run as acquired.
-        signal: Trips when the run must stop; its reason is `user-interrupt`, `supersede`, `timeout` or `shutdown`.
-    """
-
-    context: C
-    run: Run
-    signal: CancelToken
+__all__ = ["Boundary", "Turn", "TurnDriver", "TurnFinished", "TurnOutcome", "TurnPart", "TurnStopped"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boundary:
-    """What happened between two provider steps.
+    """What happened before a provider step.
 
     Attributes:
         injected: Messages of inputs that joined this run at the boundary; append them to the prompt.
         stop: The name of the stop policy that fired, or None to go on.
+        prompt: The prompt that was given, as `loop.prepare_step` changed it and with the injected messages at its end;
+            None if none was given.
     """
 
     injected: tuple[AnyModelMessage, ...] = ()
     stop: str | None = None
+    prompt: StepPrompt | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +61,17 @@ class Turn(Protocol):
 
     @property
     def run(self) -> Run:
-        """The run as acquired."""
+        """The run as last written."""
+        ...
+
+    @property
+    def context(self) -> RunContext[object]:
+        """The run and the application's own value, as its callbacks get them."""
+        ...
+
+    @property
+    def prompt(self) -> StepPrompt:
+        """What the model is told first: `model`, `instructions` and `messages` together."""
         ...
 
     @property
@@ -98,13 +95,23 @@ class Turn(Protocol):
         ...
 
     def open_step(
-        self, messages: tuple[AnyModelMessage, ...], /
+        self,
+        messages: tuple[AnyModelMessage, ...],
+        /,
+        *,
+        model: ResolvedModel | None = None,
+        functions: Sequence[ModelFunction] = (),
     ) -> AbstractAsyncContextManager[AsyncIterator[ModelPart]]:
         """Ask the model once, as one durable step.
 
         Before the provider is called, everything the previous step produced is durable and a `model-request`
         operation is recorded; if that fails the provider is not called. First output, usage, response identity and
         the operation's end are recorded, the idle deadline is armed, and failures are marked as the provider's.
+
+        Args:
+            messages: What it is told, the instructions included.
+            model: Who is asked; the turn's own model by default.
+            functions: The tools it may call.
         """
         ...
 
@@ -123,8 +130,23 @@ class Turn(Protocol):
         """Return what was added to the answer since the last step was opened."""
         ...
 
-    async def boundary(self) -> Boundary:
-        """Take what happened since the last step; call it before each step but the first."""
+    async def boundary(self, prompt: StepPrompt | None = None, /) -> Boundary:
+        """Take what happened since the last step; call it before each step.
+
+        After a step the stop policies are asked, `max-steps` first. If none fires, `loop.prepare_step` is asked about
+        the given prompt, then inputs that joined the run are taken.
+
+        Args:
+            prompt: What the next step would be told; without one `loop.prepare_step` is not asked.
+        """
+        ...
+
+    async def restart(self, error: Exception, /) -> bool:
+        """Ask whether a failed attempt is tried again, and if so make everything ready for it.
+
+        True only for a failure of the provider that `loop.retry` wants repeated, in an attempt that made no tool call.
+        Then what the attempt said is taken back, the wait is over, and the driver begins again from `prompt`.
+        """
         ...
 
 

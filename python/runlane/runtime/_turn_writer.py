@@ -18,7 +18,7 @@ from runlane.runtime._core import RuntimeCore
 from runlane.runtime._draft import Draft
 from runlane.runtime._lane import ConversationLane
 from runlane.runtime._spend import Spend
-from runlane.store import Applied, CheckpointRunAssistant, Command, DraftPatch, RecordRunOperation
+from runlane.store import AppendEvent, Applied, CheckpointRunAssistant, Command, DraftPatch, RecordRunOperation
 
 __all__ = ["OwnershipLostError", "TurnWriter", "holds"]
 
@@ -58,6 +58,7 @@ class TurnWriter:
         self.spend = Spend(core.clock, run.usage)
         self.operation: RunOperation | None = None
         self._owed: list[RunOperation] = []
+        self._entries: list[AppendEvent] = []
         self._owes_first_output = False
         self._written_usage = run.usage
         self._lock = anyio.Lock(fast_acquire=True)
@@ -88,16 +89,29 @@ class TurnWriter:
             self.operation = operation.model_copy(update=update)
             self._owes_first_output = True
 
-    def end(self, *, finished: bool) -> None:
-        """Close the open call, if there is one; written with whatever is written next."""
+    def end(self, *, finished: bool, given_up: bool = False) -> None:
+        """Close the open call, if there is one; written with whatever is written next.
+
+        Args:
+            finished: The provider's answer is complete.
+            given_up: This side ended the call, without the run being told to stop.
+        """
         operation, self.operation = self.operation, None
         self._owes_first_output = False
         if operation is None:
             return
-        phase: RunOperationPhase = "completed" if finished else "cancelled" if self._signal.cancelled else "failed"
+        phase: RunOperationPhase = "failed"
+        if finished:
+            phase = "completed"
+        elif given_up or self._signal.cancelled:
+            phase = "cancelled"
         self._owed.append(operation.model_copy(update={"phase": phase, "finished_at": self._core.clock.now()}))
         self.spend.end_step()
         self.spend.finished = finished
+
+    def owe(self, entry: AppendEvent, /) -> None:
+        """Have a ledger entry written with whatever is written next."""
+        self._entries.append(entry)
 
     def closing(self) -> tuple[RunOperation, ...]:
         """Return the operation records that the terminal commit takes along."""
@@ -108,15 +122,13 @@ class TurnWriter:
         """Make everything so far durable."""
         await self._write(())
 
-    async def checkpoint_if_due(self) -> None:
-        """Make everything so far durable if enough has streamed since the last time."""
+    def is_due(self) -> bool:
+        """Whether enough has streamed since the last checkpoint for another one."""
         loop = self._core.config.loop
         if self._parts < loop.checkpoint_every_events:
-            return
+            return False
         interval = loop.checkpoint_min_interval
-        if interval is not None and self._core.clock.monotonic() - self._written_at < interval:
-            return
-        await self._write(())
+        return interval is None or self._core.clock.monotonic() - self._written_at >= interval
 
     async def _write(self, operations: tuple[RunOperation, ...]) -> None:
         async with self._lock:
@@ -125,26 +137,29 @@ class TurnWriter:
             usage = self.spend.so_far
             if patch is None and usage != self._written_usage:
                 patch = DraftPatch(keep=self.draft.saved)
-            if patch is None and not owed:
+            entries = tuple(self._entries)
+            if patch is None and not owed and not entries:
                 return
             at = self._core.clock.now()
             outcome: Applied | None = None
             for _ in range(_ATTEMPTS):
-                commands = self._commands(patch, owed)
+                commands = [*entries, *self._commands(patch, owed)]
                 outcomes = await self._lane.commit(
                     commands,
                     metrics=self.spend.metrics(partial=True),
                     draft=DraftView(lambda: self.draft.view(mark, at)),
                 )
-                if isinstance(outcomes[-1], Applied):
+                if isinstance(outcomes[-1], Applied) and len(outcomes) == len(commands):
                     outcome = outcomes[-1]
                     break
                 await self._look_up()
             if outcome is None:
                 raise OwnershipLostError("the run kept changing", operation="checkpoint")
-            self.run = outcome.delta.runs[-1]
+            if outcome.delta.runs:
+                self.run = outcome.delta.runs[-1]
             self.draft.committed(mark)
             self._owed.clear()
+            self._entries.clear()
             self._owes_first_output = False
             self._written_usage = usage
             self._parts = 0

@@ -1,0 +1,108 @@
+"""What a model and its tools put out, on its way into the answer: repaired, kept, and told."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from dataclasses import replace
+
+from runlane.errors import InvalidValueError
+from runlane.models import (
+    FileOutput,
+    ModelPart,
+    OpaqueOutput,
+    ReasoningDelta,
+    SourceOutput,
+    TextDelta,
+    repair_object,
+    repair_text,
+)
+from runlane.records import ProviderEnvelope, ProviderPart, SourcePart, ToolCallPart, ToolResultPart, validated
+from runlane.runtime._announcing import RunVoice
+from runlane.runtime._draft import Draft
+from runlane.runtime._files import FilesConfig, keep_file
+from runlane.runtime._turn import TurnPart
+
+__all__ = ["Intake"]
+
+
+class Intake:
+    """Takes parts one by one.
+
+    | part | in the answer | told as |
+    |---|---|---|
+    | text | appended to the last text | `assistant-delta` |
+    | reasoning | one part from start to end | `reasoning-start`, `-delta`, `-end` |
+    | whole tool call | a part | `tool-status` started |
+    | tool result | a part | `tool-status` completed, failed or interrupted |
+    | source, opaque output | a part | nothing |
+    | file | kept by the application first, then a part with its reference | nothing |
+    | fragments of calls, usage, response identity, finish | nothing | nothing |
+
+    Attributes:
+        provider_id: The wire protocol whose parts are taken, for the envelopes of reasoning.
+    """
+
+    def __init__(self, draft: Draft, voice: RunVoice, files: FilesConfig, /) -> None:
+        """Take parts into a draft."""
+        self._draft = draft
+        self._voice = voice
+        self._files = files
+        self.provider_id = "unknown"
+
+    def take(self, part: ModelPart | TurnPart, /) -> Awaitable[None] | None:
+        """Take a part; returns what is left to await, if anything is.
+
+        Raises:
+            InvalidValueError: The part has no stored form.
+            UsageError: Once awaited: it is a file, and nothing is configured to keep it.
+        """
+        if isinstance(part, TextDelta):
+            if not part.text:
+                return None
+            text = repair_text(part.text)
+            self._draft.add_text(text)
+            return self._voice.text(text)
+        if isinstance(part, ReasoningDelta):
+            thought = _repaired(part)
+            return self._voice.reasoning(thought, self._draft.add_reasoning(thought, self.provider_id))
+        if isinstance(part, ToolCallPart | ToolResultPart):
+            self._draft.add(part)
+            return self._voice.tool(part)
+        return self._take_quietly(part)
+
+    def _take_quietly(self, part: ModelPart) -> Awaitable[None] | None:
+        """Take what no transient event speaks of."""
+        match part:
+            case SourceOutput():
+                self._draft.add(_source(part))
+            case OpaqueOutput(provider, data):
+                envelope = {"provider": provider, "data": repair_object(data)}
+                self._draft.add(ProviderPart(envelope=validated(ProviderEnvelope, envelope, argument="opaque output")))
+            case FileOutput():
+                return self._keep(part)
+            case _:
+                pass
+        return None
+
+    async def _keep(self, file: FileOutput) -> None:
+        self._draft.add(await keep_file(self._files, file))
+
+
+def _source(part: SourceOutput) -> SourcePart:
+    """Return a citation; an address that is no URL stays as its id, rather than costing the answer."""
+    said = {"source_id": part.source_id, "url": part.url, "title": part.title}
+    source = {name: repair_text(text) for name, text in said.items() if text}
+    try:
+        return validated(SourcePart, source, argument="source")
+    except InvalidValueError:
+        source.pop("url", None)
+        return validated(SourcePart, source, argument="source")
+
+
+def _repaired(part: ReasoningDelta) -> ReasoningDelta:
+    """Return reasoning as it can be stored, whatever its provider made of it."""
+    options = part.provider_options
+    text = repair_text(part.text) if part.text else part.text
+    if options is None and text == part.text:
+        return part
+    return replace(part, text=text, provider_options=None if options is None else repair_object(options))

@@ -1,0 +1,180 @@
+"""One provider call of a run while it is open: each part is noted before the driver gets it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Final, Literal, Self, TypeAlias
+
+import anyio
+
+from runlane.contracts import CancelToken
+from runlane.errors import (
+    InvalidValueError,
+    ModelIdleTimeoutError,
+    ModelProtocolError,
+    ProviderStreamCutError,
+    UsageError,
+)
+from runlane.models import (
+    AnyModelMessage,
+    ChatProvider,
+    FinishReport,
+    FunctionCallDelta,
+    ModelPart,
+    ModelProviderContext,
+    ReasoningDelta,
+    ResponseInfo,
+    TextDelta,
+    UsageReport,
+)
+from runlane.runtime._idle_watch import IdleWatch, Watched
+from runlane.runtime._turn_writer import TurnWriter
+
+__all__ = ["FailureOrigin", "Failures", "LiveStep"]
+
+FailureOrigin: TypeAlias = Literal["run", "provider", "request", "admission", "prepare-step"]
+"""Where a failure came from: the provider, the request that was handed to it, the record of that request, the
+application's `prepare_step`, or anywhere else in the run."""
+
+_REFUSALS: Final = (UsageError, InvalidValueError, ModelProtocolError)
+"""How a provider refuses what it was handed, before anything is sent."""
+
+
+class Failures:
+    """Where the failures of a run came from, told apart by identity."""
+
+    def __init__(self) -> None:
+        """Nothing has failed yet."""
+        self._error: BaseException | None = None
+        self._origin: FailureOrigin = "run"
+
+    def note(self, error: Exception, origin: FailureOrigin, /) -> None:
+        """Remember where an error came from."""
+        self._error, self._origin = error, origin
+
+    def origin(self, error: Exception, /) -> FailureOrigin:
+        """Return where an error came from; `run` for one that was not noted."""
+        return self._origin if error is self._error else "run"
+
+
+class LiveStep:
+    """The parts of one call.
+
+    Attributes:
+        finish: What ended the answer, once it has.
+        is_silent: Whether it was given up because its provider fell silent.
+        response: How the provider identified it.
+    """
+
+    __slots__ = ("_failures", "_idle", "_parts", "_provider", "_watched", "_writer", "finish", "is_silent", "response")
+
+    def __init__(self, writer: TurnWriter, failures: Failures, provider: ChatProvider, idle: IdleWatch, /) -> None:
+        """Prepare to ask a provider."""
+        self._writer = writer
+        self._failures = failures
+        self._provider = provider
+        self._idle = idle
+        self._watched: Watched | None = None
+        self._parts: AsyncIterator[ModelPart] | None = None
+        self.finish: FinishReport | None = None
+        self.is_silent = False
+        self.response = ResponseInfo()
+
+    @asynccontextmanager
+    async def open(
+        self, messages: Sequence[AnyModelMessage], context: ModelProviderContext, /
+    ) -> AsyncIterator[AsyncIterator[ModelPart]]:
+        """Ask, and hear the answer.
+
+        Raises:
+            ModelIdleTimeoutError: The provider was silent for longer than the context's `idle_timeout`.
+        """
+        limit = context.idle_timeout
+        if limit is None or self._provider.watches_silence:
+            async with self._opened(messages, context) as parts:
+                yield parts
+            return
+        # What falls silent may never come back from a read: it is cancelled from outside.
+        token = CancelToken.any(context.signal)
+        self._watched = self._idle.add(token, limit)
+        try:
+            with anyio.CancelScope() as scope, token.bind(scope):
+                async with self._opened(messages, context) as parts:
+                    yield parts
+        finally:
+            self._idle.remove(self._watched)
+        context.signal.raise_if_cancelled()
+        if isinstance(token.reason, ModelIdleTimeoutError):
+            self._note_failure(token.reason)
+            raise token.reason
+
+    @asynccontextmanager
+    async def _opened(
+        self, messages: Sequence[AnyModelMessage], context: ModelProviderContext
+    ) -> AsyncIterator[AsyncIterator[ModelPart]]:
+        opened = False
+        try:
+            async with self._provider.open_stream(messages, context) as parts:
+                opened = True
+                self._hear_nothing()
+                self._parts = parts
+                yield self
+        except Exception as error:
+            if not opened:
+                self._note_failure(error, "request" if isinstance(error, _REFUSALS) else "provider")
+            raise
+
+    def __aiter__(self) -> Self:
+        """Iterate the parts; once."""
+        return self
+
+    async def __anext__(self) -> ModelPart:
+        """Return the next part, once everything that is due to be durable is."""
+        if self.finish is not None or self._parts is None:
+            raise StopAsyncIteration
+        if self._writer.is_due():
+            await self._writer.checkpoint()
+        self._listen()
+        try:
+            part = await anext(self._parts)
+        except StopAsyncIteration:
+            cut = ProviderStreamCutError()
+            self._note_failure(cut)
+            raise cut from None
+        except Exception as error:
+            self._note_failure(error)
+            raise
+        finally:
+            self._hear_nothing()
+        self._note(part)
+        return part
+
+    def _note_failure(self, error: Exception, origin: FailureOrigin = "provider") -> None:
+        self._failures.note(error, origin)
+        self.is_silent = isinstance(error, ModelIdleTimeoutError)
+
+    def _listen(self) -> None:
+        if self._watched is not None:
+            self._idle.listen(self._watched)
+
+    def _hear_nothing(self) -> None:
+        if self._watched is not None:
+            self._watched.heard = None
+
+    def _note(self, part: ModelPart) -> None:
+        writer = self._writer
+        writer.count_part()
+        if isinstance(part, TextDelta):
+            if part.text:
+                writer.first_output()
+        elif isinstance(part, FinishReport):
+            self.finish = part
+        elif isinstance(part, UsageReport):
+            writer.spend.report(part.usage)
+        elif isinstance(part, ResponseInfo):
+            self.response = part
+        elif (isinstance(part, ReasoningDelta) and part.text) or (
+            isinstance(part, FunctionCallDelta) and part.arguments
+        ):
+            writer.first_output()

@@ -1,0 +1,263 @@
+"""Steps of a run as an application sees them: what the next one is told, what the last ones said, and when to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Generic, TypeAlias, TypeVar
+
+from runlane.contracts import CancelToken, MaybeAwaitable, resolve
+from runlane.errors import InvalidValueError, UsageError
+from runlane.models import AnyModelMessage, ChatProvider, FinishReport, ModelMessage, ResolvedModel, ResponseInfo
+from runlane.records import Part, Run, TextPart, ToolCallPart, ToolResultPart, Usage, UsageValue
+
+__all__ = [
+    "MAX_STEPS",
+    "ContextUsage",
+    "FinishedStep",
+    "PrepareStep",
+    "RunContext",
+    "StepChanges",
+    "StepPreparation",
+    "StepPrompt",
+    "StopPolicy",
+    "changed_prompt",
+    "check_stop_policies",
+    "first_to_stop",
+]
+
+C = TypeVar("C")
+
+MAX_STEPS: Final = "max-steps"
+"""The name of the built-in stop policy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextUsage:
+    """How full the model's window was at the last completed step.
+
+    Attributes:
+        used_tokens: Input tokens of that step alone, as the provider reported them; `unavailable` before the first
+            step, and if it reported none.
+        context_window: Tokens the model takes, or None if that is not known.
+    """
+
+    used_tokens: UsageValue
+    context_window: int | None = None
+
+
+@dataclass(frozen=True)
+class RunContext(Generic[C]):
+    """What application callbacks learn of the run they serve.
+
+    Attributes:
+        context: The application's own value, as given to `submit` and parsed; never interpreted here.
+        run: The run as last written.
+        signal: Trips when the run must stop; its reason is `user-interrupt`, `supersede`, `timeout` or `shutdown`.
+        context_usage: How full the model's window was last; None as long as no model is chosen.
+    """
+
+    context: C
+    run: Run
+    signal: CancelToken
+    context_usage: ContextUsage | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPrompt:
+    """What a step is told.
+
+    Attributes:
+        model: Who is asked.
+        instructions: Texts of the instructions channel, joined by blank lines for the provider.
+        messages: Everything else, in order; no system message among them.
+        active_tools: Names of the mounted tools the model is shown, or None for all of them.
+    """
+
+    model: ResolvedModel
+    instructions: tuple[str, ...]
+    messages: tuple[AnyModelMessage, ...]
+    active_tools: frozenset[str] | None = None
+
+    def with_messages(self, more: Iterable[AnyModelMessage], /) -> StepPrompt:
+        """Return the prompt with messages added at its end."""
+        return replace(self, messages=(*self.messages, *more))
+
+    def spoken(self) -> tuple[AnyModelMessage, ...]:
+        """Return what the provider is given: the instructions as one system message, then the messages."""
+        instructions = "\n\n".join(self.instructions)
+        return (ModelMessage.system(instructions), *self.messages) if instructions else self.messages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedStep:
+    """A provider call that finished, with what its tools gave.
+
+    Attributes:
+        index: 0 for the first step of the attempt.
+        model: The application's name of the model that was asked.
+        parts: What was said, called and given back, in the order of the answer.
+        usage: Spend of this step alone, with the provider's own provenance.
+        response: How the provider identified its response.
+    """
+
+    index: int
+    model: str
+    parts: tuple[Part, ...]
+    finish: FinishReport
+    usage: Usage
+    response: ResponseInfo
+
+    @property
+    def text(self) -> str:
+        """The visible text, joined without a separator."""
+        return "".join(part.text for part in self.parts if isinstance(part, TextPart))
+
+    @property
+    def tool_calls(self) -> tuple[ToolCallPart, ...]:
+        """The calls, in the provider's order."""
+        return tuple(part for part in self.parts if isinstance(part, ToolCallPart))
+
+    @property
+    def tool_results(self) -> tuple[ToolResultPart, ...]:
+        """What the calls gave."""
+        return tuple(part for part in self.parts if isinstance(part, ToolResultPart))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepPreparation(Generic[C]):
+    """What `loop.prepare_step` is asked about.
+
+    Attributes:
+        context: The run.
+        index: The step that is about to begin, from 0.
+        steps: The steps before it.
+        prompt: What it is told unless something is changed.
+    """
+
+    context: RunContext[C]
+    index: int
+    steps: Sequence[FinishedStep]
+    prompt: StepPrompt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepChanges:
+    """What `loop.prepare_step` changes; None leaves a field as it is. A change stays for the steps that follow.
+
+    Attributes:
+        active_tools: Names of mounted tools the model is shown; narrows the mounted set, never widens it.
+        model: Who is asked.
+        instructions: Replaces the whole instructions channel.
+        messages: Replaces the messages; what this and later steps say is appended to them.
+    """
+
+    active_tools: Iterable[str] | None = None
+    model: ChatProvider | ResolvedModel | None = None
+    instructions: str | Sequence[str] | None = None
+    messages: Sequence[AnyModelMessage] | None = None
+
+
+PrepareStep: TypeAlias = Callable[[StepPreparation[object]], MaybeAwaitable[StepChanges | None]]
+"""Asked before each provider call; a plain or a coroutine function."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopPolicy:
+    """Ends a run between two steps.
+
+    Attributes:
+        name: Stands on the run it ends; `max-steps` is taken.
+        when: Gets the finished steps and the run's context; True ends the run. A plain or a coroutine function.
+
+    Raises:
+        InvalidValueError: The name is empty or taken.
+        UsageError: The name is no text, or `when` cannot be called.
+
+    Example:
+        >>> policy = StopPolicy(name="enough", when=lambda steps, context: len(steps) >= 3)
+    """
+
+    name: str
+    when: Callable[[Sequence[FinishedStep], RunContext[object]], MaybeAwaitable[bool]]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise UsageError("must be a text", argument="name")
+        if not self.name or self.name == MAX_STEPS:
+            raise InvalidValueError(f"must be a name of its own, not {self.name!r}", argument="name")
+        if not callable(self.when):
+            raise UsageError("must be callable", argument="when")
+
+
+def check_stop_policies(policies: object, argument: str, /) -> None:
+    """Refuse what is no tuple of stop policies with names of their own.
+
+    Raises:
+        UsageError: It holds something else.
+        InvalidValueError: Two have one name.
+    """
+    if not isinstance(policies, tuple) or not all(isinstance(policy, StopPolicy) for policy in policies):
+        raise UsageError("must be a tuple of StopPolicy", argument=argument)
+    names = [policy.name for policy in policies]
+    repeated = next((name for index, name in enumerate(names) if name in names[:index]), None)
+    if repeated is not None:
+        raise InvalidValueError(f"two policies are named {repeated!r}", argument=argument)
+
+
+async def first_to_stop(
+    policies: Sequence[StopPolicy], steps: Sequence[FinishedStep], context: RunContext[object], /
+) -> str | None:
+    """Return the name of the first policy that fires, in their order."""
+    for policy in policies:
+        if await resolve(policy.when(steps, context)):
+            return policy.name
+    return None
+
+
+def changed_prompt(prompt: StepPrompt, changes: StepChanges | None, /) -> StepPrompt:
+    """Return a prompt with the changes an application made.
+
+    Raises:
+        UsageError: Something else than `StepChanges` was returned, or a field is of the wrong kind.
+    """
+    if changes is None:
+        return prompt
+    if not isinstance(changes, StepChanges):
+        raise UsageError(f"must return StepChanges or None, not {type(changes).__name__}", argument="prepare_step")
+    return StepPrompt(
+        model=prompt.model if changes.model is None else resolved_model(changes.model, "prepare_step.model"),
+        instructions=_texts(changes.instructions, prompt.instructions),
+        messages=prompt.messages if changes.messages is None else tuple(changes.messages),
+        active_tools=_names(changes.active_tools, prompt.active_tools),
+    )
+
+
+def resolved_model(model: object, argument: str, /) -> ResolvedModel:
+    """Return a model as it is asked.
+
+    Raises:
+        UsageError: It is neither a `ChatProvider` nor a `ResolvedModel`.
+    """
+    if isinstance(model, ChatProvider):
+        return ResolvedModel(model=model.model_id, provider=model)
+    if isinstance(model, ResolvedModel):
+        return model
+    raise UsageError(f"must give a ChatProvider or a ResolvedModel, not {type(model).__name__}", argument=argument)
+
+
+def _texts(given: str | Sequence[str] | None, before: tuple[str, ...]) -> tuple[str, ...]:
+    if given is None:
+        return before
+    texts = (given,) if isinstance(given, str) else tuple(given)
+    if not all(isinstance(text, str) for text in texts):
+        raise UsageError("must be a text or texts", argument="prepare_step.instructions")
+    return tuple(text for text in texts if text)
+
+
+def _names(given: Iterable[str] | None, before: frozenset[str] | None) -> frozenset[str] | None:
+    if given is None:
+        return before
+    if isinstance(given, str):
+        raise UsageError("must be several names, not one text", argument="prepare_step.active_tools")
+    return frozenset(given)
