@@ -6,13 +6,13 @@ from runlane.errors import UsageError
 from runlane.models import FileOutput, FinishReport, TextDelta
 from runlane.records import FilePart
 from runlane.runtime import FilesConfig, GeneratedFile, KeepFile, RuntimeConfig
-from runlane.testing import ScriptedModel
+from runlane.testing import ScriptedModel, ScriptedStep
 from tests.runtime.scenes import CONVERSATION, opened
 
 pytestmark = pytest.mark.anyio
 
 _PICTURE = FileOutput("image/png", b"\x89PNG", "cat.png")
-_REPLY = [TextDelta("Here: "), _PICTURE, TextDelta("Nice?"), FinishReport("stop")]
+_REPLY: list[ScriptedStep] = [TextDelta("Here: "), _PICTURE, TextDelta("Nice?"), FinishReport("stop")]
 
 
 def _keeping(keep: KeepFile | None) -> RuntimeConfig:
@@ -45,7 +45,11 @@ async def test_the_application_may_name_the_file() -> None:
     assert result.message.parts[1] == FilePart(media_type="image/png", reference="r", filename="dog.png")
 
 
-@pytest.mark.parametrize("keep", [None, lambda _: "s3://bucket/1", lambda _: GeneratedFile(reference="")])
+@pytest.mark.parametrize(
+    "keep",
+    [None, lambda _: "s3://bucket/1", lambda _: GeneratedFile(reference="")],
+    ids=["nothing", "a-text", "no-reference"],
+)
 async def test_a_file_nobody_can_keep_ends_the_run(keep: KeepFile | None) -> None:
     """Without a callback, or with one that gives no reference, the run is a runtime failure that names the option."""
     async with opened(ScriptedModel(_REPLY), config=_keeping(keep)) as scene:

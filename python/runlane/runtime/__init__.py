@@ -29,7 +29,6 @@ from runlane.runtime._recovery import (
 from runlane.runtime._retry import record_retry_decision
 from runlane.runtime._runtime import AgentRuntime
 from runlane.runtime._steps import (
-    ContextUsage,
     FinishedStep,
     PrepareStep,
     RunContext,

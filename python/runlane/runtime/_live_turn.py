@@ -15,15 +15,15 @@ from runlane.models import (
     ResolvedModel,
     decide_retry,
 )
-from runlane.records import Part, Run, RunOperation, ToolCallPart, UsageValue
+from runlane.records import Part, Run, RunOperation, ToolCallPart
 from runlane.runtime._announcing import RunVoice
+from runlane.runtime._context_usage import context_usage
 from runlane.runtime._core import RuntimeCore
 from runlane.runtime._intake import Intake
 from runlane.runtime._live_step import FailureOrigin, Failures, LiveStep
 from runlane.runtime._retry import retry_scheduled, retry_started
 from runlane.runtime._steps import (
     MAX_STEPS,
-    ContextUsage,
     FinishedStep,
     RunContext,
     StepPreparation,
@@ -103,13 +103,11 @@ class LiveTurn:
     @property
     def context(self) -> RunContext[object]:
         """The run as the application's callbacks see it."""
-        step = self.writer.spend.last_step
-        used = UsageValue(provenance="unavailable") if step is None else step.input_tokens
         return RunContext(
             context=self._application,
             run=self.writer.run,
             signal=self._signal,
-            context_usage=ContextUsage(used_tokens=used, context_window=self._asked.context_window),
+            context_usage=context_usage(self._asked, self.writer.spend.last_step),
         )
 
     @property
@@ -154,6 +152,7 @@ class LiveTurn:
         self._asked = model or self.prompt.model
         provider = self._asked.provider
         started = await self._admit()
+        self.writer.spend.begin_step(self._asked)
         self._begun += 1
         self._calls += 1
         self._step_start = self.writer.draft.size

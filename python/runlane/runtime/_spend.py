@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runlane.clock import Clock
-from runlane.models import ModelUsage, add_usage, usage_from_model
+from runlane.models import ModelUsage, ResolvedModel, add_usage
 from runlane.records import CostValue, RunMetrics, Usage, UsageValue
 
 __all__ = ["Spend", "computed"]
@@ -44,11 +44,16 @@ class Spend:
         """Start the clock: the run was just acquired."""
         self._clock = clock
         self._total = before
+        self._model: ResolvedModel | None = None
         self._step: ModelUsage | None = None
         self._started = clock.monotonic()
         self._first_output: float | None = None
         self.last_step: Usage | None = None
         self.finished = False
+
+    def begin_step(self, model: ResolvedModel, /) -> None:
+        """Begin a call; its figures are read as its model's adapter reads them."""
+        self._model = model
 
     def report(self, usage: ModelUsage, /) -> None:
         """Take what the provider says of the open call; it replaces what it said before."""
@@ -63,9 +68,11 @@ class Spend:
 
     def end_step(self) -> None:
         """Add the call that just ended."""
-        self.last_step = usage_from_model(self._step)
+        if self._model is None:
+            return
+        self.last_step = self._model.usage_of(self._step)
         self._total = add_usage(self._total, self.last_step)
-        self._step = None
+        self._model = self._step = None
 
     def add(self, usage: Usage, /) -> None:
         """Add what was spent beside the calls of the loop, by a summariser for instance."""
@@ -74,9 +81,9 @@ class Spend:
     @property
     def so_far(self) -> Usage | None:
         """The total with what the open call reported, or None while nothing was reported."""
-        if self._step is None:
+        if self._step is None or self._model is None:
             return self._total
-        return add_usage(self._total, usage_from_model(self._step))
+        return add_usage(self._total, self._model.usage_of(self._step))
 
     def metrics(self, *, partial: bool) -> RunMetrics:
         """Return the figures of an event: running ones, or with `partial` False final ones."""

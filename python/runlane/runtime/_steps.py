@@ -9,11 +9,11 @@ from typing import Final, Generic, TypeAlias, TypeVar
 from runlane.contracts import CancelToken, MaybeAwaitable, resolve
 from runlane.errors import InvalidValueError, UsageError
 from runlane.models import AnyModelMessage, ChatProvider, FinishReport, ModelMessage, ResolvedModel, ResponseInfo
-from runlane.records import Part, Run, TextPart, ToolCallPart, ToolResultPart, Usage, UsageValue
+from runlane.records import Part, Run, TextPart, ToolCallPart, ToolResultPart, Usage
+from runlane.runtime._context_usage import ContextUsage
 
 __all__ = [
     "MAX_STEPS",
-    "ContextUsage",
     "FinishedStep",
     "PrepareStep",
     "RunContext",
@@ -30,20 +30,6 @@ C = TypeVar("C")
 
 MAX_STEPS: Final = "max-steps"
 """The name of the built-in stop policy."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContextUsage:
-    """How full the model's window was at the last completed step.
-
-    Attributes:
-        used_tokens: Input tokens of that step alone, as the provider reported them; `unavailable` before the first
-            step, and if it reported none.
-        context_window: Tokens the model takes, or None if that is not known.
-    """
-
-    used_tokens: UsageValue
-    context_window: int | None = None
 
 
 @dataclass(frozen=True)
