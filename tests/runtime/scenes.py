@@ -52,6 +52,11 @@ def held_after(*texts: str) -> tuple[Hold, ScriptedModel]:
     return hold, ScriptedModel(steps, "next answer")
 
 
+def asked(model: ScriptedModel, call: int = 0) -> list[str]:
+    """Return the texts of a call's messages."""
+    return [message.text for message in model.calls[call].messages]  # type: ignore[union-attr]
+
+
 def spending(text: str, *, input_tokens: int, output_tokens: int, cost: float | None = None) -> list[ScriptedStep]:
     """Return a reply that reports usage."""
     usage = ModelUsage(

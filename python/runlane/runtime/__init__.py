@@ -8,6 +8,7 @@ from runlane.runtime._config import (
     HistoryConfig,
     LoopConfig,
     RecoveryConfig,
+    RunsConfig,
     RuntimeConfig,
 )
 from runlane.runtime._context_usage import ContextUsage, context_usage
@@ -16,6 +17,7 @@ from runlane.runtime._core import ModelRequest, ModelSource
 from runlane.runtime._files import FilesConfig, GeneratedFile, KeepFile
 from runlane.runtime._inputs import InputLike, RuntimeInput
 from runlane.runtime._managed_loop import ManagedLoopDriver
+from runlane.runtime._policies import ChoosePolicy, InputPolicy, LaneKey, SubmittedInput
 from runlane.runtime._promise import Promise
 from runlane.runtime._recovery import (
     Abandon,
@@ -54,6 +56,7 @@ __all__ = [
     "AgentRuntime",
     "BlockingRuntime",
     "Boundary",
+    "ChoosePolicy",
     "CloseConfig",
     "CloseResult",
     "ContextUsage",
@@ -65,8 +68,10 @@ __all__ = [
     "GeneratedFile",
     "HistoryConfig",
     "InputLike",
+    "InputPolicy",
     "KeepFile",
     "LaneCoordinator",
+    "LaneKey",
     "LoopConfig",
     "ManagedLoopDriver",
     "ModelRequest",
@@ -85,6 +90,7 @@ __all__ = [
     "RunContext",
     "RunResult",
     "RunTicket",
+    "RunsConfig",
     "RuntimeConfig",
     "RuntimeInput",
     "StepChanges",
@@ -92,6 +98,7 @@ __all__ = [
     "StepPrompt",
     "StopPolicy",
     "StopReason",
+    "SubmittedInput",
     "Turn",
     "TurnDriver",
     "TurnFinished",

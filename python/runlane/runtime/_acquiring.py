@@ -245,18 +245,28 @@ class _Acquisition:
             await calls.store.wait_for_change(conversation_id, head.version, max_wait=_LOOK)
         if not self._signal.cancelled:
             return None
-        if self._signal.reason == "shutdown":
+        if self._signal.reason == "shutdown" or self._core.lanes.closed:
             raise RuntimeClosedError
+        if self._renewed():
+            return None
         outcomes = await self._lane.commit([cancel_command(self._core, self._work.run)])
         result = ended_result(self._work.run, outcomes[-1])
         if result is None:
             raise self._signal.error()
         return result
 
+    def _renewed(self) -> bool:
+        """Go on waiting if only another input wanted this run, which does not execute yet, to stop."""
+        item = self._work.item
+        if item is None or not item.renew():
+            return False
+        self._signal = item.token
+        return True
+
     async def _expect_progress(self, ahead: Run, version: int) -> None:
         """Return if the run ahead will end without our doing."""
         here = self._core.here.get((self._lane.conversation_id, ahead.id))
-        if here is not None and here.item is not None and self._core.lanes.is_waiting(ahead.conversation_id, here.item):
+        if here is not None and here.item is not None and self._core.lanes.is_waiting(here.lane, here.item):
             raise NotYet(here.item)
         if ahead.conversation_id in self._core.recovering:
             return

@@ -55,6 +55,7 @@ async def close_runtime(
     check_budget(grace, "grace")
     check_budget(force, "force")
     submissions.closed = gate.closed = True
+    core.conversations.offer_nothing()
     started = core.clock.monotonic()
     if submissions.underway:
         await wait_at_most(core.clock, submissions.idle, force)

@@ -10,10 +10,19 @@ from runlane.errors import InvalidValueError, UsageError
 from runlane.models import RetryPolicy
 from runlane.runtime._announcing import OnPublishError, Publisher
 from runlane.runtime._files import FilesConfig
+from runlane.runtime._policies import ChoosePolicy, InputPolicy, LaneKey, check_policy
 from runlane.runtime._steps import PrepareStep, StopPolicy, check_stop_policies
 from runlane.runtime._turn import TurnDriver
 
-__all__ = ["CloseConfig", "DeliveryConfig", "HistoryConfig", "LoopConfig", "RecoveryConfig", "RuntimeConfig"]
+__all__ = [
+    "CloseConfig",
+    "DeliveryConfig",
+    "HistoryConfig",
+    "LoopConfig",
+    "RecoveryConfig",
+    "RunsConfig",
+    "RuntimeConfig",
+]
 
 
 def _whole(value: object, argument: str, *, least: int = 1, most: int = 2**53 - 1) -> None:
@@ -180,10 +189,42 @@ class CloseConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunsConfig:
+    """How inputs become runs.
+
+    Attributes:
+        policy: What an input does to the run that executes when it comes in: an `InputPolicy`, or a function that
+            chooses one for each `SubmittedInput`; `queue`. `submit` may say otherwise for one input.
+        key: Names the lane of a conversation (`LaneKey`), or None: the conversation is the lane. It may put several
+            conversations into one lane, never one into several; that is checked.
+        coalesce_pending: Whether inputs that come in while a run executes share one successor, which answers them
+            together; False. Inputs under `interrupt-next` keep a run of their own. A shared run has the context and
+            the request of its first input.
+
+    Raises:
+        UsageError, InvalidValueError: A value of the wrong type or outside its range; names the field.
+    """
+
+    policy: InputPolicy | ChoosePolicy = "queue"
+    key: LaneKey | None = None
+    coalesce_pending: bool = False
+
+    def __post_init__(self) -> None:
+        if not callable(self.policy):
+            check_policy(self.policy, "runs.policy")
+        key: object = self.key
+        if key is not None and not callable(key):
+            raise UsageError("must be callable or None", argument="runs.key")
+        if not isinstance(self.coalesce_pending, bool):
+            raise UsageError("must be True or False", argument="runs.coalesce_pending")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeConfig:
     """The options of a runtime; every default is meant for production.
 
     Attributes:
+        runs: How inputs become runs: their policy, their lane, whether they share one.
         loop: How a run is answered.
         history: How much of a conversation is read and kept at hand.
         recovery: How runs of executors that are gone are taken over.
@@ -202,6 +243,7 @@ class RuntimeConfig:
         8
     """
 
+    runs: RunsConfig = field(default_factory=RunsConfig)
     loop: LoopConfig = field(default_factory=LoopConfig)
     history: HistoryConfig = field(default_factory=HistoryConfig)
     recovery: RecoveryConfig = field(default_factory=RecoveryConfig)
@@ -213,6 +255,7 @@ class RuntimeConfig:
 
     def __post_init__(self) -> None:
         kinds: tuple[tuple[str, type], ...] = (
+            ("runs", RunsConfig),
             ("loop", LoopConfig),
             ("history", HistoryConfig),
             ("recovery", RecoveryConfig),

@@ -85,5 +85,5 @@ class Control:
         result = ended_result(run, outcomes[-1])
         work = self._core.here.get((run.conversation_id, run.id))
         if result is not None and work is not None and work.item is not None:
-            self._core.lanes.withdraw(run.conversation_id, work.item, result)
+            self._core.lanes.withdraw(work.lane, work.item, result)
         return outcomes[-1]

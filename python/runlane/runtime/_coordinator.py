@@ -78,7 +78,12 @@ class NotYet(Exception):  # noqa: N818 - not an error: a create step tells the l
 
 @dataclass(eq=False, slots=True)
 class LaneItem:
-    """What a lane runs: a create step when its turn comes, then the execution."""
+    """What a lane runs: a create step when its turn comes, then the execution.
+
+    Attributes:
+        yielded: Whether its token was tripped for the sake of another input only. An item that turns out not to be
+            executing yet goes on as if nothing had happened; see `renew`.
+    """
 
     create: Callable[[CancelToken], Awaitable[Any]]
     execute: Callable[[Any, CancelToken], Awaitable[Any]]
@@ -87,6 +92,14 @@ class LaneItem:
     priority: QueuePriority | None = None
     on_end: Callable[[], object] | None = None
     token: CancelToken = field(default_factory=CancelToken)
+    yielded: bool = False
+
+    def renew(self) -> bool:
+        """Give an item that was not executing yet a new token, if another input tripped it; says whether."""
+        if not self.yielded:
+            return False
+        self.token, self.yielded = CancelToken(), False
+        return True
 
     def reject(self, error: Exception) -> None:
         """Settle what is not settled yet."""
@@ -184,6 +197,11 @@ class LaneCoordinator:
         await self._host.__aexit__(kind, error, traceback)
 
     @property
+    def closed(self) -> bool:
+        """Whether nothing is admitted any more."""
+        return self._closed
+
+    @property
     def executing(self) -> int:
         """How many items execute at this moment."""
         return sum(lane.executing is not None for lane in self._lanes.values())
@@ -255,7 +273,14 @@ class LaneCoordinator:
         if item is None:
             return False
         item.token.cancel(reason)
+        item.yielded = False
         return True
+
+    def give_way(self, key: str, reason: StopReason, /, *, to: LaneItem | None) -> None:
+        """Tell the executing item of a lane to stop because another input came in, unless it is that input's own."""
+        item = self.current(key)
+        if item is not None and item is not to and item.token.cancel(reason):
+            item.yielded = True
 
     async def close(self, *, grace: float | None = None, force: float | None = None) -> CloseResult:
         """Admit nothing more, reject what waits, abort what executes, and wait for it.
@@ -311,6 +336,7 @@ class LaneCoordinator:
             item.accepted.resolve(value)
             item.resolve(await item.execute(value, item.token))
         except NotYet as other:
+            item.renew()
             behind = lane.waiting.index(other.first) + 1 if other.first in lane.waiting else 0
             lane.waiting.insert(behind, item)
         except Exception as error:  # noqa: BLE001 - handed to whoever awaits the item; the lane goes on

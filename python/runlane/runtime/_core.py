@@ -15,14 +15,14 @@ from runlane.models import ChatProvider, ResolvedModel
 from runlane.records import Message, Run
 from runlane.runtime._announcing import Publishing
 from runlane.runtime._config import RuntimeConfig
-from runlane.runtime._coordinator import LaneCoordinator, LaneItem
+from runlane.runtime._conversations import Conversations
+from runlane.runtime._coordinator import LaneCoordinator
 from runlane.runtime._idle_watch import IdleWatch
 from runlane.runtime._incarnation import Incarnation
-from runlane.runtime._promise import Promise
 from runlane.runtime._steps import resolved_model
 from runlane.runtime._store_calls import StoreCalls
-from runlane.runtime._tickets import RunResult
 from runlane.runtime._turn import TurnDriver
+from runlane.runtime._work import Work
 
 __all__ = ["ModelRequest", "ModelSource", "Progress", "RuntimeCore", "Work"]
 
@@ -68,29 +68,13 @@ class Progress:
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class Work:
-    """A run that is to be executed here.
-
-    Attributes:
-        run: As last known.
-        context: The application's own value.
-        item: Its place in the lane, once it has one.
-    """
-
-    run: Run
-    context: object
-    result: Promise[RunResult] = field(default_factory=Promise)
-    accepted: Promise[object] = field(default_factory=Promise)
-    item: LaneItem | None = None
-
-
-@dataclass(eq=False, slots=True, kw_only=True)
 class RuntimeCore:
     """The tools and facts every part of a runtime works with.
 
     Attributes:
         incarnation: Who this runtime is in the store.
         here: Runs that wait or execute in this runtime, by (conversation id, run id).
+        conversations: What is underway in each conversation.
         recovering: Conversations whose leftover runs are being dealt with at this moment.
     """
 
@@ -106,6 +90,7 @@ class RuntimeCore:
     model: ModelSource
     instructions: str | None
     here: dict[tuple[str, str], Work] = field(default_factory=dict)
+    conversations: Conversations = field(default_factory=Conversations)
     recovering: dict[str, Progress] = field(default_factory=dict)
 
     @property
@@ -128,7 +113,26 @@ class RuntimeCore:
     def token_of(self, conversation_id: str, run_id: str, /) -> CancelToken | None:
         """Return the token of a run that executes in this runtime at this moment."""
         work = self.here.get((conversation_id, run_id))
-        current = self.lanes.current(conversation_id)
+        current = None if work is None else self.lanes.current(work.lane)
         if work is None or current is None or current is not work.item:
             return None
         return current.token
+
+    def lane_of(self, conversation_id: str, context: object, /) -> str:
+        """Return the name of a conversation's lane.
+
+        Raises:
+            UsageError: `runs.key` gave something else than a name.
+        """
+        choose = self.config.runs.key
+        if choose is None:
+            return conversation_id
+        name: object = choose(conversation_id, context)
+        if not isinstance(name, str) or not name:
+            raise UsageError(f"must give the name of a lane, not {name!r}", argument="runs.key")
+        return name
+
+    def waits(self, conversation_id: str, run_id: str, /) -> bool:
+        """Whether a run waits in its lane here."""
+        work = self.here.get((conversation_id, run_id))
+        return work is not None and work.item is not None and self.lanes.is_waiting(work.lane, work.item)

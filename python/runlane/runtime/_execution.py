@@ -9,6 +9,7 @@ from runlane.runtime._acquiring import Acquired, acquire
 from runlane.runtime._coordinator import LaneItem
 from runlane.runtime._core import RuntimeCore, Work
 from runlane.runtime._ending import Ending, ending_for_error, ending_for_outcome, ending_for_signal, ending_under
+from runlane.runtime._injection import Inbox, Offers
 from runlane.runtime._lane import ConversationLane
 from runlane.runtime._lane_table import LaneTable
 from runlane.runtime._live_turn import LiveTurn
@@ -20,15 +21,24 @@ __all__ = ["enqueue"]
 
 
 def enqueue(core: RuntimeCore, lanes: LaneTable, work: Work, /) -> None:
-    """Put a run into its lane; its promises settle when it does."""
+    """Put a run into its lane; its promises settle when it does.
+
+    Raises:
+        UsageError: The conversation has something underway in another lane.
+    """
     run = work.run
     key = (run.conversation_id, run.id)
+    conversation = core.conversations.enter(run.conversation_id, work.lane)
     lane = lanes.hold(run.conversation_id)
-    execution = _Execution(core, lane, work)
+    execution = _Execution(core, lane, work, conversation.offers)
 
     def end() -> None:
         core.here.pop(key, None)
+        conversation.offers.withdraw(run.id)
+        if work.batch is not None:
+            work.batch.close()
         lanes.release(lane)
+        core.conversations.leave(run.conversation_id)
 
     work.item = LaneItem(
         create=execution.create,
@@ -39,33 +49,39 @@ def enqueue(core: RuntimeCore, lanes: LaneTable, work: Work, /) -> None:
         on_end=end,
     )
     core.here[key] = work
-    core.lanes.put(run.conversation_id, work.item)
+    core.lanes.put(work.lane, work.item)
 
 
 class _Execution:
     """The two halves a lane runs: create is the acquisition, execute the rest."""
 
-    def __init__(self, core: RuntimeCore, lane: ConversationLane, work: Work) -> None:
+    def __init__(self, core: RuntimeCore, lane: ConversationLane, work: Work, offers: Offers) -> None:
         self._core = core
         self._lane = lane
         self._work = work
+        self._offers = offers
 
     async def create(self, signal: CancelToken) -> Acquired | RunResult:
+        self._offers.withdraw(self._work.run.id)
+        if self._work.batch is not None:
+            await self._work.batch.complete()
         return await acquire(self._core, self._lane, self._work, signal)
 
     async def execute(self, acquired: Acquired | RunResult, signal: CancelToken) -> RunResult:
         if isinstance(acquired, RunResult):
             return acquired
-        ending = await self._answer(acquired, signal)
-        return await settle(self._core, self._lane, acquired.writer, ending)
+        conversation_id, run_id = self._lane.conversation_id, self._work.run.id
+        inbox = Inbox(self._offers, run_id, lambda other: self._core.waits(conversation_id, other))
+        ending = await self._answer(acquired, signal, inbox)
+        return await settle(self._core, self._lane, acquired.writer, ending, inbox)
 
-    async def _answer(self, acquired: Acquired, signal: CancelToken) -> Ending:
+    async def _answer(self, acquired: Acquired, signal: CancelToken, inbox: Inbox) -> Ending:
         """Have the run answered, and say how that went."""
         if signal.cancelled:
             return ending_for_signal(signal)
         if isinstance(acquired.prompt, Exception):
             return ending_for_error(acquired.prompt)
-        turn = LiveTurn(self._core, acquired.writer, acquired.prompt, signal, acquired.operation, self._work.context)
+        turn = LiveTurn(self._core, acquired.writer, acquired.prompt, signal, acquired.operation, self._work.context, inbox)
         ending: Ending | None = None
         try:
             with anyio.CancelScope() as scope, signal.bind(scope):

@@ -19,6 +19,7 @@ from runlane.records import Part, Run, RunOperation, ToolCallPart
 from runlane.runtime._announcing import RunVoice
 from runlane.runtime._context_usage import context_usage
 from runlane.runtime._core import RuntimeCore
+from runlane.runtime._injection import Inbox
 from runlane.runtime._intake import Intake
 from runlane.runtime._live_step import FailureOrigin, Failures, LiveStep
 from runlane.runtime._retry import retry_scheduled, retry_started
@@ -66,6 +67,7 @@ class LiveTurn:
         signal: CancelToken,
         operation: RunOperation | None,
         context: object,
+        inbox: Inbox,
         /,
     ) -> None:
         """Begin to answer.
@@ -77,8 +79,10 @@ class LiveTurn:
             signal: Trips when the run must stop.
             operation: The first step's operation, if it was committed with the acquisition.
             context: The application's own value.
+            inbox: Where inputs that join the run come from.
         """
         self._core = core
+        self._inbox = inbox
         self._signal = signal
         self._committed_operation = operation
         self._application = context
@@ -214,7 +218,10 @@ class LiveTurn:
         if prompt is not None and loop.prepare_step is not None:
             prompt = await self._prepared(prompt)
             self._signal.raise_if_cancelled()
-        return Boundary(prompt=prompt)
+        injected = self._inbox.take()
+        if prompt is not None and injected:
+            prompt = prompt.with_messages(injected)
+        return Boundary(prompt=prompt, injected=injected)
 
     def _finish_step(self) -> None:
         """Note the last step, if it finished and somebody may ask for it."""
@@ -260,6 +267,7 @@ class LiveTurn:
         if not decision.retries:
             return False
         core, run_id = self._core, self.writer.run.id
+        self._inbox.hand_back()
         self.writer.draft.cut(0)
         self.writer.owe(
             retry_scheduled(command_id=core.ids.new("command"), at=core.clock.now(), run_id=run_id, decision=decision)

@@ -27,10 +27,11 @@ from runlane.runtime._incarnation import Incarnation
 from runlane.runtime._inputs import InputLike, read_id, read_input, read_object
 from runlane.runtime._lane_table import LaneTable
 from runlane.runtime._managed_loop import ManagedLoopDriver
+from runlane.runtime._policies import InputPolicy, SubmittedInput, check_policy
 from runlane.runtime._recovery import Decide, Recovery, RecoveryOutcome, ResolveContext
 from runlane.runtime._resuming import resume
 from runlane.runtime._store_calls import StoreCalls
-from runlane.runtime._submission import Submissions, Submitted
+from runlane.runtime._submission import Submissions
 from runlane.runtime._tickets import RecordIds, RunResult, RunTicket
 from runlane.store import Outcome, Store
 
@@ -187,10 +188,12 @@ class AgentRuntime:
         context: object = None,
         request: Mapping[str, object] | None = None,
         record_ids: RecordIds | None = None,
+        policy: InputPolicy | None = None,
     ) -> RunTicket:
         """Hand over an input. Returns at once; the ticket tells when it is durable and when it is answered.
 
-        Inputs of one conversation are admitted and answered in the order they were submitted.
+        Inputs of one conversation are admitted in the order they were submitted, and answered in that order unless
+        their policy says otherwise.
 
         Args:
             conversation_id: 1 to 512 characters; a new one begins a conversation.
@@ -201,21 +204,26 @@ class AgentRuntime:
             context: Anything; handed to the model callable and the driver, never stored.
             request: A JSON object stored with the run, for whoever executes it after a crash.
             record_ids: The ids of the records to be made, if the application chooses them.
+            policy: What the input does to the run that executes when it comes in; `RunsConfig.policy` by default.
 
         Returns:
             The ticket; for a key that is still on its way, the very same one. Once the runtime is closed its promises
             are rejected with `RuntimeClosedError`.
 
         Raises:
-            InvalidValueError, UsageError: An argument is malformed; names the field. Nothing was written.
+            InvalidValueError, UsageError: An argument is malformed, or what `runs.policy` or `runs.key` chose; names
+                the field. Nothing was written.
         """
         conversation_id = read_id(conversation_id, "conversation_id")
         key = self._ids.new("key") if idempotency_key is None else read_id(idempotency_key, "idempotency_key")
         given = read_input(input, metadata)
         stored_request = read_object(request, "request")
         ids = self._record_ids(record_ids)
-        submitted = Submitted(input=given, context=context, request=stored_request, ids=ids)
-        return self._submissions.submit(self._host.tasks, conversation_id, key, submitted)
+        submitted = SubmittedInput(
+            conversation_id=conversation_id, idempotency_key=key, input=given, context=context, request=stored_request
+        )
+        chosen = None if policy is None else check_policy(policy, "policy")
+        return self._submissions.submit(self._host.tasks, submitted, ids, chosen)
 
     def _record_ids(self, given: RecordIds | None) -> RecordIds:
         if given is None:
@@ -246,9 +254,11 @@ class AgentRuntime:
 
         Raises:
             UsageError: `after` is no version.
-            InvalidValueError: `conversation_id` is no identifier.
+            InvalidValueError: `conversation_id` or `run_id` is no identifier.
         """
         check_after(after)
+        if run_id is not None:
+            run_id = read_id(run_id, "run_id")
         return Subscription(
             self._store,
             self._hub,
@@ -271,10 +281,15 @@ class AgentRuntime:
             RuntimeConflictError: There is no such run.
             StoreError: The store failed.
         """
+        conversation_id, run_id = read_id(conversation_id, "conversation_id"), read_id(run_id, "run_id")
         return await self._control.interrupt(conversation_id, run_id)
 
     def stop(self, conversation_id: str, /, *, reason: StopReason = "user-interrupt") -> bool:
         """Stop what executes on a conversation in this process; nothing is written before it has stopped.
+
+        Args:
+            conversation_id: The conversation, or the name of the lane if `RunsConfig.key` names lanes.
+            reason: What the run will say; its output is never shown to a model again after `supersede`.
 
         Returns:
             Whether something was executing. Waiting runs are untouched.
@@ -291,6 +306,7 @@ class AgentRuntime:
             RuntimeConflictError: There is no such run.
             StoreError: The store failed.
         """
+        conversation_id, run_id = read_id(conversation_id, "conversation_id"), read_id(run_id, "run_id")
         return await self._control.cancel(conversation_id, run_id)
 
     async def abandon(
@@ -332,7 +348,11 @@ class AgentRuntime:
             `accepted` settles once the run is held by this runtime (or needs no execution), `result` once it has
             ended. Both reject with `RuntimeConflictError` if there is no such run or it is not queued, and with
             `RuntimeClosedError` once the runtime is closed.
+
+        Raises:
+            InvalidValueError, UsageError: An id is no identifier, or `runs.key` gave no lane; nothing was read.
         """
+        conversation_id, run_id = read_id(conversation_id, "conversation_id"), read_id(run_id, "run_id")
         return resume(self._core, self._lanes, self._gate, self._host.tasks, conversation_id, run_id, context)
 
     async def recover(

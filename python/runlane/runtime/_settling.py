@@ -2,7 +2,7 @@
 
 | the terminal commit | then |
 |---|---|
-| is applied | this execution won: it publishes, and its result has metrics |
+| is applied | this execution won: it publishes, and its result has metrics; what it absorbed has the same answer |
 | conflicts, and the run has ended | the result is read from the record |
 | conflicts, and an interrupt was requested | the end becomes `interrupted` (`superseded` stays) and is tried again |
 | conflicts, and the run is still held | tried again with the run's new revision |
@@ -12,16 +12,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from runlane.errors import ConversationPurgedError, RuntimeConflictError, RunUnsettledError, StoreError
-from runlane.records import RunMetrics, message_status_for_terminal_reason
+from runlane.records import COMPLETING_REASONS, RunMetrics, message_status_for_terminal_reason
 from runlane.runtime._core import RuntimeCore
 from runlane.runtime._ending import Ending
+from runlane.runtime._injection import Inbox
 from runlane.runtime._lane import ConversationLane
 from runlane.runtime._tickets import RunResult
 from runlane.runtime._turn_writer import TurnWriter, holds
-from runlane.store import Applied, Command, CommitRunTerminal, RecordRunOperation, RunView
+from runlane.store import Absorption, Applied, Command, CommitRunTerminal, RecordRunOperation, RunView
 
 __all__ = ["result_from_view", "settle"]
 
@@ -47,31 +49,37 @@ def result_from_view(view: RunView, /) -> RunResult:
     )
 
 
-async def settle(core: RuntimeCore, lane: ConversationLane, writer: TurnWriter, ending: Ending, /) -> RunResult:
-    """End a run.
+async def settle(
+    core: RuntimeCore, lane: ConversationLane, writer: TurnWriter, ending: Ending, inbox: Inbox, /
+) -> RunResult:
+    """End a run, and with it those it absorbs if it ends well.
 
     Raises:
         RuntimeConflictError: Somebody else holds the run.
         RunUnsettledError: The store did not carry it out; the run may still be held by this runtime's owner.
     """
     try:
-        return await _settle(core, lane, writer, ending)
+        return await _settle(core, lane, writer, ending, inbox)
     except (ConversationPurgedError, RuntimeConflictError):
         raise
     except StoreError as error:
         raise RunUnsettledError(run=writer.run, owner_id=writer.ownership.owner) from error
 
 
-async def _settle(core: RuntimeCore, lane: ConversationLane, writer: TurnWriter, ending: Ending) -> RunResult:
+async def _settle(
+    core: RuntimeCore, lane: ConversationLane, writer: TurnWriter, ending: Ending, inbox: Inbox
+) -> RunResult:
     for _ in range(_ROUNDS):
         operations = _operations(core, writer)
         metrics = writer.spend.final()
-        closing = _closing(core, writer, ending, metrics)
+        closing = replace(_closing(core, writer, ending, metrics), absorb=_absorptions(ending, inbox))
         commands: tuple[Command, ...] = (*operations, closing)
         outcomes = await lane.commit(commands, metrics=metrics)
         last = outcomes[-1]
         if isinstance(last, Applied):
-            return _won(closing, last, ending, metrics)
+            result = _won(closing, last, ending, metrics)
+            _settle_absorbed(core, closing, last, result)
+            return result
         view = await core.calls.read(lambda store: store.load_run(lane.conversation_id, writer.run.id))
         if view is None:
             break
@@ -83,6 +91,22 @@ async def _settle(core: RuntimeCore, lane: ConversationLane, writer: TurnWriter,
         if view.run.state == "interrupt_requested":
             ending = ending.interrupted()
     raise RuntimeConflictError(f"run {writer.run.id!r} is not held by this runtime any more", operation="settle")
+
+
+def _absorptions(ending: Ending, inbox: Inbox) -> tuple[Absorption, ...]:
+    """Return what is absorbed: only a completed answer answers for others."""
+    return inbox.absorptions() if ending.reason in COMPLETING_REASONS else ()
+
+
+def _settle_absorbed(core: RuntimeCore, closing: CommitRunTerminal, applied: Applied, result: RunResult) -> None:
+    """Give the runs that were absorbed their answer; they wait in the lane here, for that is where they were offered.
+
+    One that is not told here, because the reply of the commit was lost, finds out from its record when its turn comes.
+    """
+    for run in applied.delta.runs:
+        work = core.here.get((run.conversation_id, run.id))
+        if run.absorbed_into_run_id == closing.run_id and work is not None and work.item is not None:
+            core.lanes.withdraw(work.lane, work.item, replace(result, metrics=None, error=None))
 
 
 def _operations(core: RuntimeCore, writer: TurnWriter) -> tuple[RecordRunOperation, ...]:

@@ -1,9 +1,10 @@
 """From an input to a durable admission, in the order of submission.
 
 1. closed: everything rejects, nothing is written; 2. the input is parsed, errors are raised at once; 3. a key that is
-still on its way gets the very same ticket; 4. the input is committed, one conversation's inputs one after another;
-5. `admission` settles, the events are told, `accepted` settles; 6. a repeated key follows the run it named; anything
-else goes into its lane.
+still on its way gets the very same ticket; 4. policy and lane are chosen, and with coalescing the successor the input
+will join; 5. the input is committed, one conversation's inputs one after another; 6. `admission` settles, the events
+are told, `accepted` settles; 7. a repeated key follows the run it named; an input to be injected is offered; an input
+that joined a successor follows that run, any other's run goes into its lane; 8. the policy stops what executes there.
 """
 
 from __future__ import annotations
@@ -16,35 +17,42 @@ from anyio.abc import TaskGroup
 
 from runlane.delivery import Subscription, placeholder_for
 from runlane.errors import RuntimeClosedError, RuntimeConflictError
-from runlane.records import JsonObject, Message, Run
-from runlane.runtime._core import RuntimeCore, Work
+from runlane.records import Message, Run
+from runlane.runtime._core import RuntimeCore
 from runlane.runtime._execution import enqueue
 from runlane.runtime._inputs import RuntimeInput
 from runlane.runtime._lane import ConversationLane
 from runlane.runtime._lane_table import LaneTable
+from runlane.runtime._policies import ABORTS, InputPolicy, SubmittedInput, check_policy, priority_of
 from runlane.runtime._settling import result_from_view
 from runlane.runtime._tickets import Admission, Listening, RecordIds, RunTicket
-from runlane.store import AcceptInput, Applied, Duplicate, Outcome, RunView, Store
+from runlane.runtime._work import Batch, Work
+from runlane.store import AcceptInput, Applied, Conflict, Duplicate, NotFound, Outcome, RunView, Store
 
-__all__ = ["Submissions", "Submitted"]
-
-
-@dataclass(eq=False, slots=True, kw_only=True)
-class Submitted:
-    """What was submitted, parsed."""
-
-    input: RuntimeInput
-    context: object
-    request: JsonObject | None
-    ids: RecordIds
+__all__ = ["Submissions"]
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class Submission:
-    """One input on its way to the store."""
+    """One input on its way to the store.
+
+    Attributes:
+        policy: What it does to the run that executes.
+        lane: The name of its lane.
+        batch: The successor it will join or begin, or None if it shares its run with nobody.
+    """
 
     ticket: RunTicket
-    submitted: Submitted
+    input: SubmittedInput
+    ids: RecordIds
+    policy: InputPolicy
+    lane: str
+    batch: Batch | None = None
+
+    @property
+    def joins(self) -> Work | None:
+        """The run it joins, or None if it begins one."""
+        return None if self.batch is None else self.batch.work
 
 
 class Submissions:
@@ -69,24 +77,29 @@ class Submissions:
     def submit(
         self,
         tasks: TaskGroup | None,
-        conversation_id: str,
-        key: str,
-        submitted: Submitted,
+        given: SubmittedInput,
+        ids: RecordIds,
+        policy: InputPolicy | None,
         /,
     ) -> RunTicket:
-        """Return the ticket of an input, a new one or the one that is underway."""
-        given, ids = submitted.input, submitted.ids
+        """Return the ticket of an input, a new one or the one that is underway.
+
+        Raises:
+            UsageError, InvalidValueError: The policy or the lane is none; nothing was written.
+        """
+        conversation_id, key = given.conversation_id, given.idempotency_key
         known = self._tickets.get((conversation_id, key))
         if known is not None:
-            return known[0] if self._may_reuse(known[1], given) else self._refused(conversation_id, key, ids)
-        ticket = RunTicket(conversation_id, key, ids.run_id, self._listener(conversation_id))
+            return known[0] if self._may_reuse(known[1], given.input) else self._refused(given, ids)
         if self.closed or tasks is None:
+            ticket = self._ticket(given, ids)
             ticket.reject(RuntimeClosedError())
             return ticket
+        submission = self._enter(given, ids, policy)
+        ticket = submission.ticket
         self._tasks = tasks
-        self._tickets[conversation_id, key] = (ticket, given)
+        self._tickets[conversation_id, key] = (ticket, given.input)
         ticket.result.then(lambda _: self._tickets.pop((conversation_id, key), None))
-        submission = Submission(ticket=ticket, submitted=submitted)
         door = self._doors.get(conversation_id)
         if door is None:
             self.idle = anyio.Event()
@@ -95,6 +108,28 @@ class Submissions:
         else:
             door.append(submission)
         return ticket
+
+    def _enter(self, given: SubmittedInput, ids: RecordIds, policy: InputPolicy | None) -> Submission:
+        """Choose how an input goes on, and have its conversation underway."""
+        runs, conversation_id = self._core.config.runs, given.conversation_id
+        if policy is None:
+            policy = check_policy(runs.policy(given), "runs.policy") if callable(runs.policy) else runs.policy
+        lane = self._core.lane_of(conversation_id, given.context)
+        conversation = self._core.conversations.enter(conversation_id, lane)
+        shares = runs.coalesce_pending and policy != "interrupt-next" and conversation.users > 1
+        return Submission(
+            ticket=self._ticket(given, ids),
+            input=given,
+            ids=ids,
+            policy=policy,
+            lane=lane,
+            batch=conversation.reserve() if shares else None,
+        )
+
+    def _ticket(self, given: SubmittedInput, ids: RecordIds) -> RunTicket:
+        return RunTicket(
+            given.conversation_id, given.idempotency_key, ids.run_id, self._listener(given.conversation_id)
+        )
 
     def _listener(self, conversation_id: str) -> Listening:
         def listen(run_id: str, after: int | None, /) -> Subscription:
@@ -112,9 +147,9 @@ class Submissions:
     def _may_reuse(self, first: RuntimeInput, given: RuntimeInput) -> bool:
         return self._core.config.key_reuse == "return" or first == given
 
-    def _refused(self, conversation_id: str, key: str, ids: RecordIds) -> RunTicket:
-        ticket = RunTicket(conversation_id, key, ids.run_id, self._listener(conversation_id))
-        ticket.reject(_reused(key))
+    def _refused(self, given: SubmittedInput, ids: RecordIds) -> RunTicket:
+        ticket = self._ticket(given, ids)
+        ticket.reject(_reused(given.idempotency_key))
         return ticket
 
     async def _admit_all(self, conversation_id: str) -> None:
@@ -124,55 +159,81 @@ class Submissions:
             with self._lanes.use(conversation_id) as lane:
                 while door:
                     await self._admit(lane, door[0])
-                    door.popleft()
+                    self._leave(door.popleft())
         finally:
             del self._doors[conversation_id]
             for submission in door:
                 submission.ticket.reject(RuntimeClosedError())
+                self._leave(submission)
             if not self._doors:
                 self.idle.set()
+
+    def _leave(self, submission: Submission) -> None:
+        if submission.batch is not None:
+            submission.batch.leave()
+        self._core.conversations.leave(submission.input.conversation_id)
 
     async def _admit(self, lane: ConversationLane, submission: Submission) -> None:
         ticket = submission.ticket
         try:
             if self.closed:
                 raise RuntimeClosedError  # noqa: TRY301 - handled like every other refusal
-            command = self._command(lane.conversation_id, submission)
-            outcomes = await lane.commit(
-                [command], settled=lambda outcomes: self._admitted(ticket, command, outcomes[-1])
-            )
-            self._follow(ticket, submission, outcomes[-1])
+            message = self._message(submission)
+            outcome = await self._commit(lane, submission, message)
+            while submission.joins is not None and isinstance(outcome, Conflict | NotFound):
+                # It started elsewhere, was absorbed or withdrawn meanwhile: the input begins a run like any other.
+                self._begin_anew(submission)
+                outcome = await self._commit(lane, submission, message)
+            self._follow(submission, message, outcome)
         except Exception as error:  # noqa: BLE001 - handed to whoever awaits the ticket
             ticket.reject(error)
 
-    def _command(self, conversation_id: str, submission: Submission) -> AcceptInput:
-        submitted = submission.submitted
-        ids, given, at = submitted.ids, submitted.input, self._core.clock.now()
+    async def _commit(self, lane: ConversationLane, submission: Submission, message: Message) -> Outcome:
+        command = self._command(submission, message)
+        ticket = submission.ticket
+        outcomes = await lane.commit([command], settled=lambda outcomes: self._admitted(ticket, command, outcomes[-1]))
+        return outcomes[-1]
+
+    def _begin_anew(self, submission: Submission) -> None:
+        """Leave a successor that cannot be joined any more."""
+        if submission.batch is not None:
+            submission.batch.close()
+            submission.batch.leave()
+        submission.batch = self._core.conversations.entry(submission.input.conversation_id).reserve()
+
+    def _message(self, submission: Submission) -> Message:
+        given, at = submission.input, self._core.clock.now()
+        return Message(
+            id=submission.ids.input_message_id,
+            conversation_id=given.conversation_id,
+            role=given.input.role,
+            status="committed",
+            parts=given.input.parts,
+            metadata=given.input.metadata,
+            created_at=at,
+            updated_at=at,
+        )
+
+    def _command(self, submission: Submission, message: Message) -> AcceptInput:
+        ids, joins, at = submission.ids, submission.joins, message.created_at
         return AcceptInput(
             command_id=self._core.ids.new("command"),
             at=at,
-            idempotency_key=submission.ticket.idempotency_key,
-            input=Message(
-                id=ids.input_message_id,
-                conversation_id=conversation_id,
-                role=given.role,
-                status="committed",
-                parts=given.parts,
-                metadata=given.metadata,
-                created_at=at,
-                updated_at=at,
-            ),
+            idempotency_key=submission.input.idempotency_key,
+            input=message,
             run=Run(
                 id=ids.run_id,
-                conversation_id=conversation_id,
-                input_message_ids=(ids.input_message_id,),
+                conversation_id=message.conversation_id,
+                input_message_ids=(message.id,),
                 assistant_message_id=ids.assistant_message_id,
                 state="queued",
                 revision=0,
-                request=submitted.request,
+                queue_priority=priority_of(submission.policy),
+                request=submission.input.request,
                 created_at=at,
                 updated_at=at,
             ),
+            coalesce_into_run_id=None if joins is None else joins.run.id,
         )
 
     def _admitted(self, ticket: RunTicket, command: AcceptInput, outcome: Outcome) -> None:
@@ -200,8 +261,9 @@ class Submissions:
     def _refuses(self, duplicate: Duplicate) -> bool:
         return self._core.config.key_reuse == "refuse" and not duplicate.input_matches
 
-    def _follow(self, ticket: RunTicket, submission: Submission, outcome: Outcome) -> None:
+    def _follow(self, submission: Submission, message: Message, outcome: Outcome) -> None:
         """Have the run executed, or follow whoever does."""
+        ticket = submission.ticket
         if isinstance(outcome, Duplicate):
             if self._refuses(outcome):
                 raise _reused(ticket.idempotency_key)
@@ -209,11 +271,25 @@ class Submissions:
             self._follow_duplicate(ticket, outcome)
         elif isinstance(outcome, Applied):
             ticket.accepted.follow(ticket.admission)
-            work = Work(run=outcome.delta.runs[-1], context=submission.submitted.context)
-            work.result.then(ticket.follow)
-            enqueue(self._core, self._lanes, work)
+            self._start(submission, message, outcome.delta.runs[-1])
         else:
             raise RuntimeConflictError("the conversation or the run to join has changed", operation="submit")
+
+    def _start(self, submission: Submission, message: Message, run: Run) -> None:
+        """Put a run into its lane, or note that it has grown; offer the input; stop what executes, if that is meant."""
+        core, work = self._core, submission.joins
+        if work is None:
+            work = Work(run=run, context=submission.input.context, lane=submission.lane, batch=submission.batch)
+            if submission.batch is not None:
+                submission.batch.work = work
+            enqueue(core, self._lanes, work)
+        work.run = run
+        work.result.then(submission.ticket.follow)
+        if submission.policy == "inject" and core.waits(run.conversation_id, run.id):
+            core.conversations.offer(run, message)
+        reason = ABORTS.get(submission.policy)
+        if reason is not None:
+            core.lanes.give_way(submission.lane, reason, to=work.item)
 
     def _follow_duplicate(self, ticket: RunTicket, outcome: Duplicate) -> None:
         run = outcome.run
