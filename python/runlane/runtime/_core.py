@@ -10,6 +10,7 @@ import anyio
 
 from runlane.clock import Clock
 from runlane.contracts import CancelToken, MaybeAwaitable, resolve
+from runlane.errors import UsageError
 from runlane.ids import IdSource
 from runlane.models import ChatProvider, ResolvedModel
 from runlane.records import Message, Run

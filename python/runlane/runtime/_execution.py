@@ -81,7 +81,9 @@ class _Execution:
             return ending_for_signal(signal)
         if isinstance(acquired.prompt, Exception):
             return ending_for_error(acquired.prompt)
-        turn = LiveTurn(self._core, acquired.writer, acquired.prompt, signal, acquired.operation, self._work.context, inbox)
+        turn = LiveTurn(
+            self._core, acquired.writer, acquired.prompt, signal, acquired.operation, self._work.context, inbox
+        )
         ending: Ending | None = None
         try:
             with anyio.CancelScope() as scope, signal.bind(scope):

@@ -59,7 +59,7 @@ class LiveTurn:
         steps: The finished steps of this attempt, while somebody may ask for them.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - what a turn is made of
         self,
         core: RuntimeCore,
         writer: TurnWriter,
