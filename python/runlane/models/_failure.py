@@ -69,15 +69,27 @@ _BY_WORDS: Final = tuple((reason, re.compile(phrases, re.IGNORECASE)) for reason
 
 # Codes and types that providers document; an exact code says more than a status.
 _BY_CODE: Final[Mapping[str, str]] = {
+    "DEADLINE_EXCEEDED": "timeout",
+    "NOT_FOUND": "model-unavailable",
+    "PERMISSION_DENIED": "unauthorized",
+    "RESOURCE_EXHAUSTED": "rate-limited",
+    "UNAUTHENTICATED": "unauthorized",
     "authentication_error": "unauthorized",
+    "billing_error": "insufficient-credits",
     "context_length_exceeded": "context-overflow",
     "insufficient_quota": "insufficient-credits",
     "invalid_api_key": "unauthorized",
     "model_not_found": "model-unavailable",
+    "not_found_error": "model-unavailable",
     "permission_error": "unauthorized",
     "rate_limit_error": "rate-limited",
     "rate_limit_exceeded": "rate-limited",
+    "request_too_large": "context-overflow",
+    "timeout_error": "timeout",
 }
+
+# Codes of troubles that pass, where no status says so: inside a stream.
+_PASSING: Final = frozenset({"INTERNAL", "UNAVAILABLE", "api_error", "overloaded_error", "server_error"})
 
 CLIENT_FAULTS: Final = range(400, 500)
 FAILURES: Final = range(400, 600)
@@ -196,7 +208,7 @@ def provider_error(
         provider=provider,
         reason=reason,
         status=reply.status,
-        retryable=_retryable(reason, reply.status),
+        retryable=True if reply.status is None and code in _PASSING else _retryable(reason, reply.status),
         facts=FailureFacts(reply.retry_after, code),
     )
 

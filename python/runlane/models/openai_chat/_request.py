@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from pydantic import JsonValue
 
-from runlane.errors import InvalidValueError
+from runlane.models._encoding import add_extra, attached_text, data_url, dump, encode_data, given, output_text
 from runlane.models._messages import (
     AnyModelMessage,
     FileItem,
@@ -22,14 +20,12 @@ from runlane.models._messages import (
     model_protocol_error,
 )
 from runlane.models._port import ModelOptions, ModelProviderContext
-from runlane.models._repair import repair_text
 from runlane.models.openai_chat._facts import PROVIDER_ID
 from runlane.records import JsonObject, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
 
 __all__ = ["OpenAIChatDialect", "encode_message", "encode_request"]
 
 _AUDIO: Final = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
-_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _OWN_FIELDS: Final = ("messages", "stream")
 
 
@@ -58,14 +54,17 @@ def encode_request(
     context: ModelProviderContext,
     dialect: OpenAIChatDialect | None = None,
     /,
+    *,
+    stream: bool = True,
 ) -> bytes:
-    """Write the body of a streaming request.
+    """Write the body of a request.
 
     Args:
         model: The provider's name of the model.
         messages: What it is told.
         context: Its options, tools and wishes.
         dialect: What the endpoint accepts; OpenAI's own form by default.
+        stream: Whether the answer comes as a stream or as one document.
 
     Raises:
         ModelProtocolError: A message holds something this protocol has no form for.
@@ -73,7 +72,7 @@ def encode_request(
     """
     dialect = dialect or OpenAIChatDialect()
     fragments = [encode_message(message, dialect) for message in messages]
-    return join_request(_head(model, dialect), fragments, _fields(context, dialect))
+    return join_request(_head(model, dialect, stream=stream), fragments, _fields(context, dialect))
 
 
 def join_request(head: bytes, fragments: Iterable[bytes], fields: bytes) -> bytes:
@@ -90,7 +89,7 @@ def encode_message(message: AnyModelMessage, dialect: OpenAIChatDialect | None =
         ModelProtocolError: It holds something this protocol has no form for.
     """
     dialect = dialect or OpenAIChatDialect()
-    return b",".join(_dump(wire, "messages") for wire in _wire_messages(message, dialect))
+    return b",".join(dump(wire, "messages") for wire in _wire_messages(message, dialect))
 
 
 def _wire_messages(message: AnyModelMessage, dialect: OpenAIChatDialect) -> list[JsonObject]:
@@ -145,13 +144,7 @@ def _tool_call(call: ToolCallPart) -> JsonObject:
 
 
 def _tool_result(result: ToolResultPart) -> JsonObject:
-    if isinstance(result.output, str):
-        content = result.output
-    elif result.has_output:
-        content = _dump(result.output, "output").decode()
-    else:
-        content = "" if result.outcome == "success" else result.outcome
-    return {"role": "tool", "tool_call_id": result.call_id, "content": content}
+    return {"role": "tool", "tool_call_id": result.call_id, "content": output_text(result)}
 
 
 def _user_content(message: ModelMessage) -> JsonValue:
@@ -169,7 +162,7 @@ def _user_content(message: ModelMessage) -> JsonValue:
 
 
 def _image(media_type: str, data: bytes | None, url: str | None, detail: str | None = None) -> JsonObject:
-    image: JsonObject = {"url": url if data is None else _data_url(media_type, data)}
+    image: JsonObject = {"url": url if data is None else data_url(media_type, data)}
     if detail is not None:
         image["detail"] = detail
     return {"type": "image_url", "image_url": image}
@@ -177,8 +170,7 @@ def _image(media_type: str, data: bytes | None, url: str | None, detail: str | N
 
 def _file(item: FileItem) -> JsonObject:
     if item.text is not None:
-        head = f"{item.filename}:\n" if item.filename else ""
-        return {"type": "text", "text": f"{head}{item.text}"}
+        return {"type": "text", "text": attached_text(item)}
     if item.provider_file is not None:
         return {"type": "file", "file": {"file_id": item.provider_file}}
     if item.media_type.startswith("image/"):
@@ -186,21 +178,17 @@ def _file(item: FileItem) -> JsonObject:
     if item.data is None:
         model_protocol_error(f"{PROVIDER_ID} takes no file by URL ({item.media_type}); fetch it and pass its data")
     if item.media_type in _AUDIO:
-        encoded = base64.b64encode(item.data).decode()
-        return {"type": "input_audio", "input_audio": {"data": encoded, "format": _AUDIO[item.media_type]}}
-    file: JsonObject = {"file_data": _data_url(item.media_type, item.data), "filename": item.filename or "file"}
+        audio: JsonObject = {"data": encode_data(item.data), "format": _AUDIO[item.media_type]}
+        return {"type": "input_audio", "input_audio": audio}
+    file: JsonObject = {"file_data": data_url(item.media_type, item.data), "filename": item.filename or "file"}
     return {"type": "file", "file": file}
 
 
-def _data_url(media_type: str, data: bytes) -> str:
-    return f"data:{media_type};base64,{base64.b64encode(data).decode()}"
-
-
-def _head(model: str, dialect: OpenAIChatDialect) -> bytes:
-    head: JsonObject = {"model": model, "stream": True}
-    if dialect.include_usage:
+def _head(model: str, dialect: OpenAIChatDialect, *, stream: bool) -> bytes:
+    head: JsonObject = {"model": model, "stream": stream}
+    if stream and dialect.include_usage:
         head["stream_options"] = {"include_usage": True}
-    return _dump(head, "model")[:-1]
+    return dump(head, "model")[:-1]
 
 
 def _fields(context: ModelProviderContext, dialect: OpenAIChatDialect) -> bytes:
@@ -214,41 +202,28 @@ def _fields(context: ModelProviderContext, dialect: OpenAIChatDialect) -> bytes:
             body["parallel_tool_calls"] = False
     if context.response_format == "json_object":
         body["response_format"] = {"type": "json_object"}
-    for name, value in context.options.extra.items():
-        if name in _OWN_FIELDS:
-            raise InvalidValueError("is written by runlane", argument=f"options.extra.{name}")
-        body[name] = value  # type: ignore[assignment]  # _dump refuses what is not JSON
-    return b"," + _dump(body, "options.extra")[1:-1] if body else b""
+    add_extra(body, context.options.extra, own=_OWN_FIELDS)
+    return b"," + dump(body, "options.extra")[1:-1] if body else b""
 
 
 def _options(options: ModelOptions, dialect: OpenAIChatDialect) -> JsonObject:
-    given: JsonObject = {
-        dialect.max_tokens_field: options.max_output_tokens,
-        "temperature": options.temperature,
-        "top_p": options.top_p,
-        "seed": options.seed,
-        "stop": None if options.stop is None else list(options.stop),
-    }
-    return {name: value for name, value in given.items() if value is not None}
+    return given(
+        {
+            dialect.max_tokens_field: options.max_output_tokens,
+            "temperature": options.temperature,
+            "top_p": options.top_p,
+            "seed": options.seed,
+            "stop": None if options.stop is None else list(options.stop),
+        }
+    )
 
 
 def _function(function: ModelFunction) -> JsonObject:
     wire: JsonObject = {
         "name": function.name,
         "description": function.description,
-        "parameters": dict(function.parameters),  # type: ignore[arg-type]  # _dump refuses what is not JSON
+        "parameters": dict(function.parameters),  # type: ignore[arg-type]  # `dump` refuses what is not JSON
     }
     if function.strict:
         wire["strict"] = True
     return {"type": "function", "function": wire}
-
-
-def _dump(value: JsonValue, argument: str) -> bytes:
-    try:
-        text = _ENCODER.encode(value)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidValueError(f"is not JSON: {error}", argument=argument) from None
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        return repair_text(text).encode()

@@ -1,0 +1,122 @@
+"""Neutral messages as the body of a request to Anthropic's messages: pure, and the same bytes for the same input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pydantic import JsonValue
+
+from runlane.errors import InvalidValueError
+from runlane.models._encoding import add_extra, dump, given
+from runlane.models._messages import AnyModelMessage, ModelFunction, ModelMessage
+from runlane.models._port import ModelOptions, ModelProviderContext
+from runlane.models.anthropic._content import ContentWriter
+from runlane.records import JsonObject
+
+__all__ = ["DEFAULT_MAX_TOKENS", "encode_request"]
+
+DEFAULT_MAX_TOKENS: Final = 8_192
+"""Anthropic wants a limit in every request; this one every current model accepts."""
+
+_OWN_FIELDS: Final = ("messages", "stream", "model")
+_CHOICES: Final = {"auto": "auto", "required": "any", "none": "none"}
+
+
+def encode_request(
+    model: str,
+    messages: Sequence[AnyModelMessage],
+    context: ModelProviderContext,
+    /,
+    *,
+    max_tokens: int = DEFAULT_MAX_TOKENS,
+    stream: bool = True,
+) -> bytes:
+    """Write the body of a request.
+
+    Instructions go to the `system` field, wherever they stand. Messages of one role that follow each other become one,
+    so all results of a round stand together behind its calls. The wish for a JSON object has no form here and is left
+    to the instructions; a schema is given by name, `extra={"output_config": {"format": ...}}`.
+
+    Args:
+        model: The provider's name of the model.
+        messages: What it is told.
+        context: Its options, tools and wishes. `options.extra` goes into the body by the provider's own names; its
+            `tools` (those the provider runs itself) are added behind the functions.
+        max_tokens: The limit of the output where `options` gives none.
+        stream: Whether the answer comes as a stream or as one document.
+
+    Raises:
+        ModelProtocolError: A message holds something this protocol has no form for.
+        InvalidValueError: An option has no form here, belongs to runlane, or is not JSON.
+    """
+    body: JsonObject = {
+        "model": model,
+        "stream": stream,
+        "max_tokens": max_tokens,
+        "messages": _messages(messages),
+    }
+    system = [item.text for message in messages if message.role == "system" for item in _texts(message)]
+    blocks: list[JsonValue] = [{"type": "text", "text": text} for text in system if text.strip()]
+    if blocks:
+        body["system"] = blocks
+    body |= _options(context.options)
+    if context.functions:
+        body["tools"] = [_tool(function) for function in context.functions]
+        if context.function_choice != "auto" or not context.allow_multiple_calls:
+            body["tool_choice"] = _choice(context)
+    add_extra(body, context.options.extra, own=_OWN_FIELDS)
+    return dump(body, "options.extra")
+
+
+def _texts(message: AnyModelMessage) -> list[ModelMessage]:
+    return [message] if isinstance(message, ModelMessage) else []
+
+
+def _messages(messages: Sequence[AnyModelMessage]) -> list[JsonValue]:
+    """Write the conversation, the messages of one role joined."""
+    writer = ContentWriter(messages)
+    turns: list[tuple[str, list[JsonValue]]] = []
+    for place, message in enumerate(messages):
+        if message.role == "system":
+            continue
+        role = "assistant" if message.role == "assistant" else "user"
+        content = writer.write(message, last=place == len(messages) - 1)
+        if not content:
+            continue
+        if turns and turns[-1][0] == role:
+            turns[-1][1].extend(content)
+        else:
+            turns.append((role, content))
+    return [{"role": role, "content": content} for role, content in turns]
+
+
+def _options(options: ModelOptions) -> JsonObject:
+    if options.seed is not None:
+        raise InvalidValueError("has no form in Anthropic's messages; leave it out", argument="options.seed")
+    return given(
+        {
+            "max_tokens": options.max_output_tokens,
+            "temperature": options.temperature,
+            "top_p": options.top_p,
+            "stop_sequences": None if options.stop is None else list(options.stop),
+        }
+    )
+
+
+def _choice(context: ModelProviderContext) -> JsonObject:
+    choice: JsonObject = {"type": _CHOICES[context.function_choice]}
+    if not context.allow_multiple_calls and context.function_choice != "none":
+        choice["disable_parallel_tool_use"] = True
+    return choice
+
+
+def _tool(function: ModelFunction) -> JsonObject:
+    tool: JsonObject = {
+        "name": function.name,
+        "description": function.description,
+        "input_schema": dict(function.parameters),  # type: ignore[arg-type]  # `dump` refuses what is not JSON
+    }
+    if function.strict:
+        tool["strict"] = True
+    return tool
