@@ -53,8 +53,8 @@ def held_after(*texts: str) -> tuple[Hold, ScriptedModel]:
 
 
 def asked(model: ScriptedModel, call: int = 0) -> list[str]:
-    """Return the texts of a call's messages."""
-    return [message.text for message in model.calls[call].messages]  # type: ignore[union-attr]
+    """Return the texts of a call's messages; results of tools have none."""
+    return [getattr(message, "text", "") for message in model.calls[call].messages]
 
 
 def spending(text: str, *, input_tokens: int, output_tokens: int, cost: float | None = None) -> list[ScriptedStep]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from anyio.abc import TaskGroup
 
 from runlane.errors import RuntimeClosedError, RuntimeConflictError
+from runlane.records import Run
 from runlane.runtime._closing import Gate
 from runlane.runtime._coordinator import CoordinatedRun
 from runlane.runtime._core import RuntimeCore, Work
 from runlane.runtime._execution import enqueue
 from runlane.runtime._lane_table import LaneTable
+from runlane.runtime._settling import result_from_view
 from runlane.runtime._tickets import RunResult
 
 __all__ = ["resume"]
@@ -54,10 +56,24 @@ async def _work(core: RuntimeCore, lanes: LaneTable, conversation_id: str, run_i
         return here
     if view is None:
         raise RuntimeConflictError(f"conversation {conversation_id!r} has no run {run_id!r}", operation="resume")
-    if view.run.is_acquired or (not view.run.is_active and view.run.absorbed_into_run_id is None):
+    if view.run.absorbed_into_run_id is not None:
+        return await _answered(core, view.run, view.run.absorbed_into_run_id)
+    if view.run.is_acquired or not view.run.is_active:
         raise RuntimeConflictError(
             f"run {run_id!r} is {view.run.state}, only a queued run can be resumed", operation="resume"
         )
     work = Work(run=view.run, context=context, lane=core.lane_of(conversation_id, context))
     enqueue(core, lanes, work)
+    return work
+
+
+async def _answered(core: RuntimeCore, run: Run, by: str) -> Work:
+    """Return the work of an absorbed run, which needs no execution: it was answered by another run."""
+    view = await core.calls.read(lambda store: store.load_run(run.conversation_id, by))
+    if view is None:
+        raise RuntimeConflictError(f"the run that answered {run.id!r} is missing", operation="resume")
+    result = result_from_view(view)
+    work = Work(run=run, context=None, lane=run.conversation_id)
+    work.accepted.resolve(result)
+    work.result.resolve(result)
     return work
