@@ -19,6 +19,14 @@ from runlane.runtime._inputs import InputLike, RuntimeInput
 from runlane.runtime._managed_loop import ManagedLoopDriver
 from runlane.runtime._policies import ChoosePolicy, InputPolicy, LaneKey, SubmittedInput
 from runlane.runtime._promise import Promise
+from runlane.runtime._protocol import (
+    AgentProtocol,
+    ProtocolConfig,
+    TerminalAcceptance,
+    TerminalAcceptanceInput,
+    define_protocol,
+    has_terminal_output,
+)
 from runlane.runtime._recovery import (
     Abandon,
     Decide,
@@ -53,6 +61,7 @@ from runlane.runtime._turn import (
 __all__ = [
     "Abandon",
     "Admission",
+    "AgentProtocol",
     "AgentRuntime",
     "BlockingRuntime",
     "Boundary",
@@ -79,6 +88,7 @@ __all__ = [
     "OnPublishError",
     "PrepareStep",
     "Promise",
+    "ProtocolConfig",
     "Publisher",
     "RecordIds",
     "RecoveryConfig",
@@ -99,6 +109,8 @@ __all__ = [
     "StopPolicy",
     "StopReason",
     "SubmittedInput",
+    "TerminalAcceptance",
+    "TerminalAcceptanceInput",
     "Turn",
     "TurnDriver",
     "TurnFinished",
@@ -106,5 +118,7 @@ __all__ = [
     "TurnPart",
     "TurnStopped",
     "context_usage",
+    "define_protocol",
+    "has_terminal_output",
     "record_retry_decision",
 ]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from runlane.errors import InvalidValueError, UsageError
 from runlane.models import RetryPolicy
 from runlane.runtime._announcing import OnPublishError, Publisher
 from runlane.runtime._files import FilesConfig
 from runlane.runtime._policies import ChoosePolicy, InputPolicy, LaneKey, check_policy
+from runlane.runtime._protocol import AgentProtocol
 from runlane.runtime._steps import PrepareStep, StopPolicy, check_stop_policies
 from runlane.runtime._turn import TurnDriver
 
@@ -231,6 +232,7 @@ class RuntimeConfig:
         delivery: How events reach listeners.
         files: What happens to files.
         close: What leaving the runtime's context does.
+        protocol: The shape of contexts and metadata, and what counts as an answer; by default anything does.
         key_reuse: What a repeated idempotency key with a *different* input gets: `return` the first admission (the
             ticket's `admission.input_matches` is False), or `refuse` with `RuntimeConflictError`.
         driver: Who answers a run, or None for the managed model loop.
@@ -250,6 +252,7 @@ class RuntimeConfig:
     delivery: DeliveryConfig = field(default_factory=DeliveryConfig)
     files: FilesConfig = field(default_factory=FilesConfig)
     close: CloseConfig = field(default_factory=CloseConfig)
+    protocol: AgentProtocol[Any] = field(default_factory=AgentProtocol)
     key_reuse: Literal["return", "refuse"] = "return"
     driver: TurnDriver | None = None
 
@@ -261,6 +264,7 @@ class RuntimeConfig:
             ("recovery", RecoveryConfig),
             ("delivery", DeliveryConfig),
             ("files", FilesConfig),
+            ("protocol", AgentProtocol),
             ("close", CloseConfig),
         )
         for name, kind in kinds:

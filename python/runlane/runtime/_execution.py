@@ -13,6 +13,7 @@ from runlane.runtime._injection import Inbox, Offers
 from runlane.runtime._lane import ConversationLane
 from runlane.runtime._lane_table import LaneTable
 from runlane.runtime._live_turn import LiveTurn
+from runlane.runtime._protocol import TerminalAcceptanceInput, is_accepted
 from runlane.runtime._settling import settle
 from runlane.runtime._tickets import RunResult
 from runlane.runtime._turn_writer import OwnershipLostError
@@ -87,9 +88,23 @@ class _Execution:
         ending: Ending | None = None
         try:
             with anyio.CancelScope() as scope, signal.bind(scope):
-                ending = ending_for_outcome(await self._core.driver.drive(turn))
+                ending = await self._accepted(turn, ending_for_outcome(await self._core.driver.drive(turn)))
         except OwnershipLostError:
             raise
         except Exception as error:  # noqa: BLE001 - every failure becomes the end of the run
             ending = ending_for_error(error, turn.origin(error))
         return ending_under(signal, ending)
+
+    async def _accepted(self, turn: LiveTurn, ending: Ending) -> Ending:
+        """Return how a finished answer really ends: as it is, or as `output_rejected`."""
+        acceptance = self._core.config.protocol.terminal_acceptance
+        if acceptance == "allow-empty":
+            return ending
+        answer = TerminalAcceptanceInput(
+            message=turn.writer.draft.message("completed", self._core.clock.now()),
+            reason=ending.reason,
+            policy_name=ending.policy_name,
+        )
+        if await is_accepted(acceptance, answer):
+            return ending
+        return Ending(reason="output_rejected")

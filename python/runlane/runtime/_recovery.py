@@ -287,7 +287,8 @@ class Recovery:
             context = await resolve(self._resolve_context(asked))
         if self._gate.closed:
             raise RuntimeClosedError
-        work = Work(run=run, context=context, lane=self._core.lane_of(run.conversation_id, context))
+        lane = self._core.lane_of(run.conversation_id, context)
+        work = Work(run=run, context=self._core.config.protocol.parse_context(context), lane=lane)
         enqueue(self._core, self._lanes, work)
         if progress := self._core.recovering.get(run.conversation_id):
             progress.step()

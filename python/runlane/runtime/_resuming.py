@@ -62,7 +62,8 @@ async def _work(core: RuntimeCore, lanes: LaneTable, conversation_id: str, run_i
         raise RuntimeConflictError(
             f"run {run_id!r} is {view.run.state}, only a queued run can be resumed", operation="resume"
         )
-    work = Work(run=view.run, context=context, lane=core.lane_of(conversation_id, context))
+    parsed = core.config.protocol.parse_context(context)
+    work = Work(run=view.run, context=parsed, lane=core.lane_of(conversation_id, context))
     enqueue(core, lanes, work)
     return work
 

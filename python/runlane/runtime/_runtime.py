@@ -216,7 +216,7 @@ class AgentRuntime:
         """
         conversation_id = read_id(conversation_id, "conversation_id")
         key = self._ids.new("key") if idempotency_key is None else read_id(idempotency_key, "idempotency_key")
-        given = read_input(input, metadata)
+        given = self._config.protocol.read_metadata(read_input(input, metadata))
         stored_request = read_object(request, "request")
         ids = self._record_ids(record_ids)
         submitted = SubmittedInput(

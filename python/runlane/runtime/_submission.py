@@ -38,6 +38,7 @@ class Submission:
 
     Attributes:
         policy: What it does to the run that executes.
+        context: The application's own value, as the protocol reads it.
         lane: The name of its lane.
         batch: The successor it will join or begin, or None if it shares its run with nobody.
     """
@@ -46,6 +47,7 @@ class Submission:
     input: SubmittedInput
     ids: RecordIds
     policy: InputPolicy
+    context: object
     lane: str
     batch: Batch | None = None
 
@@ -111,6 +113,7 @@ class Submissions:
 
     def _enter(self, given: SubmittedInput, ids: RecordIds, policy: InputPolicy | None) -> Submission:
         """Choose how an input goes on, and have its conversation underway."""
+        context = self._core.config.protocol.parse_context(given.context)
         runs, conversation_id = self._core.config.runs, given.conversation_id
         if policy is None:
             policy = check_policy(runs.policy(given), "runs.policy") if callable(runs.policy) else runs.policy
@@ -122,6 +125,7 @@ class Submissions:
             input=given,
             ids=ids,
             policy=policy,
+            context=context,
             lane=lane,
             batch=conversation.reserve() if shares else None,
         )
@@ -279,7 +283,7 @@ class Submissions:
         """Put a run into its lane, or note that it has grown; offer the input; stop what executes, if that is meant."""
         core, work = self._core, submission.joins
         if work is None:
-            work = Work(run=run, context=submission.input.context, lane=submission.lane, batch=submission.batch)
+            work = Work(run=run, context=submission.context, lane=submission.lane, batch=submission.batch)
             if submission.batch is not None:
                 submission.batch.work = work
             enqueue(core, self._lanes, work)
