@@ -22,6 +22,7 @@ from runlane.models import (
 from runlane.models._wire import StreamDecoder
 from runlane.models.anthropic import Anthropic, AnthropicDecoder
 from runlane.models.openai_chat import OpenAIChat, OpenAIChatDecoder
+from runlane.models.openai_responses import OpenAIResponses, OpenAIResponsesDecoder
 from runlane.sse import SseDecoder
 from tests.fixture_files import REPOSITORY, fixtures_dir
 
@@ -87,8 +88,15 @@ PROTOCOLS = [
         lambda url: Anthropic("any", base_url=url),
         r'"stop_reason": ?"|"message_stop"',
     ),
+    WireProtocol(
+        "openai-responses",
+        "openai_responses",
+        OpenAIResponsesDecoder,
+        lambda url: OpenAIResponses("any", base_url=url),
+        r'"response.(completed|incomplete)"',
+    ),
 ]
-ANTHROPIC = PROTOCOLS[1]
+ANTHROPIC, RESPONSES = PROTOCOLS[1:3]
 _BY_API = {protocol.api: protocol for protocol in PROTOCOLS}
 
 
