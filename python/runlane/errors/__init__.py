@@ -71,8 +71,12 @@ from runlane.errors._store import (
     StoreUnavailableError,
 )
 from runlane.errors._tools import (
+    ToolApprovalError,
+    ToolArgumentsError,
+    ToolDeniedError,
     ToolError,
     ToolFenceError,
+    ToolTimeoutError,
     UnknownToolError,
 )
 
@@ -124,8 +128,12 @@ __all__ = [
     "StoreTooNewError",
     "StoreUnavailableError",
     "StreamBusyError",
+    "ToolApprovalError",
+    "ToolArgumentsError",
+    "ToolDeniedError",
     "ToolError",
     "ToolFenceError",
+    "ToolTimeoutError",
     "UnknownModelError",
     "UnknownToolError",
     "UnknownTransportError",
