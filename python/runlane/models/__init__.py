@@ -37,7 +37,7 @@ from runlane.models._port import (
     ResponseProviderResolver,
     UsageNormalizer,
 )
-from runlane.models._repair import repair_object, repair_text
+from runlane.models._repair import repair_object, repair_text, repair_value
 from runlane.models._retry import Backoff, RetryDecision, RetryPolicy, RetryRequest, decide_retry
 from runlane.models._stream import (
     FileOutput,
@@ -110,6 +110,7 @@ __all__ = [
     "parse_arguments",
     "repair_object",
     "repair_text",
+    "repair_value",
     "usage_from_model",
     "validate_messages",
 ]

@@ -1,0 +1,270 @@
+"""A registry inside a durable run: calls go through the fence, and every failure becomes a result for the model."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeAlias
+
+from pydantic import JsonValue
+
+from runlane.clock import Clock
+from runlane.contracts import CancelToken, Id, Issue, RecordingScope
+from runlane.errors import ToolArgumentsError, ToolDeniedError, ToolFenceError, UnknownToolError, UsageError
+from runlane.ids import IdSource
+from runlane.models import ModelFunction
+from runlane.records import ToolCallPart, ToolResultPart
+from runlane.tools._context import ToolInvocationPorts
+from runlane.tools._envelope import as_json, error_envelope
+from runlane.tools._fence import ToolFenceContext, ToolFenceLifecycle
+from runlane.tools._pipeline import Asked, CallFacts, Invocation, Pipeline, Unrecorded
+from runlane.tools._ports import ToolInvocationRequest
+from runlane.tools._progress import CallProgress
+from runlane.tools._registry import ToolRegistry, pipeline_of
+
+__all__ = ["MountedCall", "MountedTools", "OnToolFailure", "TellCallProgress", "ToolTurnFacts", "mount_tools"]
+
+OnToolFailure: TypeAlias = Callable[[ToolCallPart, Exception], object]
+"""Told what really went wrong with a call: for the operator, never for the model or the record. Must not raise."""
+
+TellCallProgress: TypeAlias = Callable[[ToolCallPart, str, float | None, float | None], object]
+"""Told of progress that is to be published: the call, the message, how far, of how much."""
+
+_NOT_JSON: Final = Issue(code="json", message="the arguments are not valid JSON")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolTurnFacts:
+    """What a mount knows of the run it serves.
+
+    Attributes:
+        fencing_token: Of this execution.
+        signal: Ends every call when it trips.
+        ports: Helpers every call gets, beside its progress.
+        tell_progress: Where progress goes, or None.
+        on_failure: See `OnToolFailure`.
+        diagnostics: Where invocations are recorded.
+    """
+
+    run_id: str
+    fencing_token: int
+    signal: CancelToken
+    clock: Clock
+    ids: IdSource
+    ports: ToolInvocationPorts = field(default_factory=ToolInvocationPorts)
+    tell_progress: TellCallProgress | None = None
+    on_failure: OnToolFailure | None = None
+    diagnostics: RecordingScope | None = None
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class MountedCall:
+    """A model's call on its way.
+
+    Attributes:
+        refusal: Its result, if it will not run.
+        invocation: What will run, otherwise.
+        approval: `needed`: a person decides first; `automatic`: on record as approved; None: neither.
+    """
+
+    call: ToolCallPart
+    refusal: ToolResultPart | None = None
+    invocation: Invocation | None = None
+
+    @property
+    def approval(self) -> str | None:
+        """Whether somebody has to agree first."""
+        if self.invocation is None:
+            return None
+        verdict = self.invocation.authorization.verdict
+        return {"ask": "needed", "approve": "automatic"}.get(verdict)
+
+    @property
+    def idempotent(self) -> bool:
+        """Whether the tool may be called again with the same key."""
+        return self.invocation is not None and self.invocation.tool.definition.idempotent
+
+
+class MountedTools:
+    """The tools of one run. Made by `mount_tools`; many runs may mount one registry.
+
+    Attributes:
+        functions: What the model is shown.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline | None,
+        functions: tuple[ModelFunction, ...],
+        fence: ToolFenceLifecycle,
+        facts: ToolTurnFacts,
+        app: object,
+        /,
+    ) -> None:
+        """Serve a run; without a pipeline there is no tool."""
+        self._pipeline = pipeline
+        self._fence = fence
+        self._facts = facts
+        self._app = app
+        self.functions = functions
+
+    def idempotency_key(self, call_id: str, /) -> str:
+        """Return what names a call over every attempt to carry it out: its run and its own id."""
+        return f"{self._facts.run_id}:{call_id}"
+
+    async def execute(self, call: ToolCallPart, /) -> ToolResultPart:
+        """Carry a call out from beginning to end. One that would need an approval is denied.
+
+        Raises:
+            ToolFenceError: The run is lost. Never shown to the model.
+        """
+        mounted = await self.admit(call)
+        if mounted.refusal is not None:
+            return mounted.refusal
+        if mounted.approval == "needed":
+            return await self.deny(mounted, "approval_required")
+        return await self.carry_out(mounted)
+
+    async def admit(self, call: ToolCallPart, /) -> MountedCall:
+        """Find the tool, parse the arguments, ask whether the call may be made; nothing runs yet.
+
+        Raises:
+            ToolFenceError: The run is lost.
+        """
+        try:
+            return MountedCall(call=call, invocation=await self._admitted(call))
+        except Exception as error:  # noqa: BLE001 - every failure is a result, or raised again
+            return MountedCall(call=call, refusal=self._failed(call, error))
+
+    async def _admitted(self, call: ToolCallPart) -> Invocation:
+        if self._pipeline is None:
+            raise UnknownToolError(tool_id=call.tool_name)
+        if not call.has_input:
+            await self._pipeline.find(call.tool_name, self._app)
+            raise ToolArgumentsError(tool_id=call.tool_name, issues=[_NOT_JSON])
+        return await self._pipeline.admit(self._asked(call))
+
+    def take_slot(self, mounted: MountedCall, /) -> bool:
+        """Whether a call can begin at once: it needs no thread, or one is free, which it then holds."""
+        call, pipeline = mounted.invocation, self._pipeline
+        if call is None or pipeline is None or not call.tool.blocking or call.has_slot:
+            return True
+        call.has_slot = pipeline.slots.take_now()
+        return call.has_slot
+
+    async def wait_for_slot(self, mounted: MountedCall, /) -> None:
+        """Wait until a call can begin."""
+        if not self.take_slot(mounted) and mounted.invocation is not None and self._pipeline is not None:
+            await self._pipeline.slots.take()
+            mounted.invocation.has_slot = True
+
+    def let_go(self, mounted: MountedCall, /) -> None:
+        """Give back the slot of a call that will not begin."""
+        if mounted.invocation is not None and self._pipeline is not None:
+            self._pipeline.let_go(mounted.invocation)
+
+    async def deny(self, mounted: MountedCall, reason: str | None, /) -> ToolResultPart:
+        """Return the result of a call that somebody refused."""
+        call = mounted.call
+        error = ToolDeniedError(tool_id=call.tool_name, reason=reason)
+        if mounted.invocation is not None and self._pipeline is not None:
+            await self._pipeline.refuse(mounted.invocation, error)
+        return self._failed(call, error)
+
+    async def carry_out(self, mounted: MountedCall, /) -> ToolResultPart:
+        """Run an admitted call inside the fence, and return what the model and the record get of it.
+
+        Raises:
+            ToolFenceError: The run is lost: before the handler, which then did not run, or after it, and then its
+                result is discarded.
+        """
+        invocation, pipeline, call = mounted.invocation, self._pipeline, mounted.call
+        if invocation is None or pipeline is None:
+            raise UsageError("was refused and cannot be carried out", argument="call")
+        key = self.idempotency_key(call.call_id)
+        gate = _FenceGate(self._fence, self._fence.context(call_id=call.call_id, idempotency_key=key))
+        try:
+            result = await pipeline.carry_out(invocation, gate)
+            output = as_json(result.value, invocation.tool.definition.present)
+        except Exception as error:  # noqa: BLE001 - every failure is a result, or raised again
+            return self._failed(call, error)
+        finally:
+            progress = invocation.context.ports.progress
+            if isinstance(progress, CallProgress):
+                progress.end()
+        return ToolResultPart(call_id=call.call_id, tool_name=call.tool_name, outcome="success", output=output)
+
+    def _asked(self, call: ToolCallPart) -> Asked:
+        facts = self._facts
+        ports, tell = facts.ports, facts.tell_progress
+        if tell is not None:
+            ports = replace(ports, progress=CallProgress(functools.partial(tell, call), facts.clock))
+        request = ToolInvocationRequest(
+            tool_id=call.tool_name, input=call.input, app=self._app, call_id=call.call_id, ports=ports
+        )
+        run_id = Id(facts.run_id)
+        return Asked(
+            request=request,
+            invocation_id=Id(facts.ids.new("invocation")),
+            signal=facts.signal,
+            diagnostics=facts.diagnostics or Unrecorded.new(facts.ids, run_id),
+            facts=CallFacts(
+                run_id=run_id,
+                clock=facts.clock,
+                ids=facts.ids,
+                idempotency_key=self.idempotency_key(call.call_id),
+                fencing_token=facts.fencing_token,
+            ),
+        )
+
+    def _failed(self, call: ToolCallPart, error: Exception) -> ToolResultPart:
+        """Return the result of a failed call; raises what ends the turn."""
+        signal = self._facts.signal
+        if isinstance(error, ToolFenceError) or (signal.cancelled and error is signal.error()):
+            raise error
+        if self._facts.on_failure is not None:
+            with suppress(Exception):
+                self._facts.on_failure(call, error)
+        output: JsonValue = error_envelope(error)
+        return ToolResultPart(call_id=call.call_id, tool_name=call.tool_name, outcome="error", output=output)
+
+
+@dataclass(frozen=True, slots=True)
+class _FenceGate:
+    """The fence of a run, around one call."""
+
+    fence: ToolFenceLifecycle
+    context: ToolFenceContext
+
+    async def before(self) -> None:
+        await self.fence.check(self.context)
+
+    async def after(self) -> None:
+        await self.fence.settled(self.context)
+
+
+async def mount_tools(
+    registry: ToolRegistry[Any] | None, /, *, fence: ToolFenceLifecycle, turn_facts: ToolTurnFacts, app: object
+) -> MountedTools:
+    """Bring a registry into a run.
+
+    Args:
+        registry: Sealed; None stands for no tools at all.
+        fence: Of the run's executor; one for each mount.
+        turn_facts: The run.
+        app: The application's own value, as handlers and conditions get it.
+
+    Raises:
+        UsageError: The registry is not sealed.
+        Exception: Whatever a tool's `condition` or the port `visible` raised.
+    """
+    if registry is None:
+        return MountedTools(None, (), fence, turn_facts, app)
+    pipeline = pipeline_of(registry)
+    functions = tuple(
+        ModelFunction(name=shown.id, description=shown.description, parameters=shown.input_schema, strict=shown.strict)
+        for shown in await pipeline.visible(app)
+    )
+    return MountedTools(pipeline, functions, fence, turn_facts, app)
