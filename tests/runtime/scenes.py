@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from runlane.delivery import DurableEvent, Gap, RuntimeEvent, Subscription
 from runlane.models import FinishReport, ModelUsage, TextDelta, UsageReport
-from runlane.runtime import AgentRuntime, LoopConfig, RunTicket, RuntimeConfig
+from runlane.runtime import AgentRuntime, LoopConfig, RunTicket, RuntimeConfig, ToolSource
 from runlane.store import Command, MemoryStore
 from runlane.testing import FakeClock, FaultPlan, FaultyStore, Hold, ScriptedModel, ScriptedStep
 
@@ -23,7 +23,7 @@ class Scene:
 
 
 @asynccontextmanager
-async def opened(
+async def opened(  # noqa: PLR0913 - each is a fact of the scene
     model: ScriptedModel,
     *,
     plan: FaultPlan | None = None,
@@ -31,12 +31,15 @@ async def opened(
     config: RuntimeConfig | None = None,
     recover_on_start: bool = False,
     clock: FakeClock | None = None,
+    tools: ToolSource = (),
 ) -> AsyncIterator[Scene]:
     """Open a runtime on a faulty store over a new memory store, or over the given open one."""
     clock = clock or FakeClock()
     inner = store or MemoryStore()
     faulty = FaultyStore(inner, plan)
-    runtime = AgentRuntime(faulty, model=model, config=config, clock=clock, recover_on_start=recover_on_start)
+    runtime = AgentRuntime(
+        faulty, model=model, tools=tools, config=config, clock=clock, recover_on_start=recover_on_start
+    )
     if store is not None:
         async with runtime:
             yield Scene(runtime=runtime, store=faulty, clock=clock)

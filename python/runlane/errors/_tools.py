@@ -85,9 +85,7 @@ class ToolArgumentsError(ToolError):
     code = "tool.arguments_invalid"
 
     def __init__(self, *, tool_id: str, issues: Sequence[IssueFacts]) -> None:
-        found = [
-            {"message": issue.message, **({"path": list(issue.path)} if issue.path else {})} for issue in issues
-        ]
+        found = [{"message": issue.message, **({"path": list(issue.path)} if issue.path else {})} for issue in issues]
         first = issues[0].message if issues else "invalid"
         super().__init__(
             "tool.arguments_invalid",

@@ -48,6 +48,7 @@ from runlane.runtime._steps import (
     StopPolicy,
 )
 from runlane.runtime._tickets import Admission, RecordIds, RunResult, RunTicket
+from runlane.runtime._tool_source import ToolSource
 from runlane.runtime._turn import (
     Boundary,
     Turn,
@@ -56,6 +57,7 @@ from runlane.runtime._turn import (
     TurnOutcome,
     TurnPart,
     TurnStopped,
+    TurnTools,
 )
 
 __all__ = [
@@ -111,12 +113,14 @@ __all__ = [
     "SubmittedInput",
     "TerminalAcceptance",
     "TerminalAcceptanceInput",
+    "ToolSource",
     "Turn",
     "TurnDriver",
     "TurnFinished",
     "TurnOutcome",
     "TurnPart",
     "TurnStopped",
+    "TurnTools",
     "context_usage",
     "define_protocol",
     "has_terminal_output",

@@ -26,6 +26,7 @@ from runlane.delivery import (
     RunStateEvent,
     RuntimeEvent,
     TerminalEvent,
+    ToolProgressEvent,
     ToolStatusEvent,
     placeholder_for,
 )
@@ -85,6 +86,11 @@ class Publishing:
         self.hub = hub
         self._publisher = publisher
         self._on_error = on_error
+
+    @property
+    def has_publisher(self) -> bool:
+        """Whether telling leaves something to await."""
+        return self._publisher is not None
 
     def wanted(self, conversation_id: str, /) -> bool:
         """Whether events of a conversation reach anybody."""
@@ -307,6 +313,27 @@ class RunVoice:
             runtime_epoch=self._epoch,
             sequence=self.sequence,
             attempt=attempt,
+        )
+        return self._publishing.tell(event)
+
+    def progress(
+        self, call: ToolCallPart, message: str, progress: float | None, total: float | None, /
+    ) -> Awaitable[None] | None:
+        """A running call says how far it is."""
+        self.sequence += 1
+        if not self._publishing.wanted(self._conversation_id):
+            return None
+        event = ToolProgressEvent(
+            conversation_id=self._conversation_id,
+            run_id=self._run_id,
+            emitted_at=self._clock.now(),
+            runtime_epoch=self._epoch,
+            sequence=self.sequence,
+            call_id=call.call_id,
+            tool_name=call.tool_name,
+            message=message,
+            progress=progress,
+            total=total,
         )
         return self._publishing.tell(event)
 

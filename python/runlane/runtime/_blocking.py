@@ -17,6 +17,7 @@ from runlane.runtime._inputs import InputLike
 from runlane.runtime._recovery import RecoveryOutcome
 from runlane.runtime._runtime import AgentRuntime
 from runlane.runtime._tickets import RunResult, RunTicket
+from runlane.runtime._tool_source import ToolSource
 from runlane.store import Store
 
 __all__ = ["BlockingRuntime"]
@@ -33,11 +34,12 @@ class BlockingRuntime:
         'Hello!'
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a runtime is made of
         self,
         store: Store,
         *,
         model: ModelSource,
+        tools: ToolSource = (),
         instructions: str | None = None,
         config: RuntimeConfig | None = None,
         recover_on_start: bool = False,
@@ -48,6 +50,7 @@ class BlockingRuntime:
         Args:
             store: A store that is not open yet.
             model: See `AgentRuntime`.
+            tools: See `AgentRuntime`.
             instructions: See `AgentRuntime`.
             config: See `AgentRuntime`.
             recover_on_start: See `AgentRuntime`.
@@ -55,7 +58,12 @@ class BlockingRuntime:
         """
         self._store = store
         self._runtime = AgentRuntime(
-            store, model=model, instructions=instructions, config=config, recover_on_start=recover_on_start
+            store,
+            model=model,
+            tools=tools,
+            instructions=instructions,
+            config=config,
+            recover_on_start=recover_on_start,
         )
         self._backend = backend
         self._stack = ExitStack()

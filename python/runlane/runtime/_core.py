@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import anyio
 
@@ -24,6 +24,7 @@ from runlane.runtime._steps import resolved_model
 from runlane.runtime._store_calls import StoreCalls
 from runlane.runtime._turn import TurnDriver
 from runlane.runtime._work import Work
+from runlane.tools import ToolRegistry
 
 __all__ = ["ModelRequest", "ModelSource", "Progress", "RuntimeCore", "Work"]
 
@@ -75,6 +76,7 @@ class RuntimeCore:
     Attributes:
         incarnation: Who this runtime is in the store.
         here: Runs that wait or execute in this runtime, by (conversation id, run id).
+        tools: What models may call, sealed; None for nothing.
         conversations: What is underway in each conversation.
         recovering: Conversations whose leftover runs are being dealt with at this moment.
     """
@@ -90,6 +92,7 @@ class RuntimeCore:
     driver: TurnDriver
     model: ModelSource
     instructions: str | None
+    tools: ToolRegistry[Any] | None = None
     here: dict[tuple[str, str], Work] = field(default_factory=dict)
     conversations: Conversations = field(default_factory=Conversations)
     recovering: dict[str, Progress] = field(default_factory=dict)

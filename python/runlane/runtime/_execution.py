@@ -88,6 +88,7 @@ class _Execution:
         ending: Ending | None = None
         try:
             with anyio.CancelScope() as scope, signal.bind(scope):
+                await turn.tools.mount()
                 ending = await self._accepted(turn, ending_for_outcome(await self._core.driver.drive(turn)))
         except OwnershipLostError:
             raise

@@ -32,6 +32,7 @@ from runlane.runtime._steps import (
     changed_prompt,
     first_to_stop,
 )
+from runlane.runtime._tool_calls import RunTools
 from runlane.runtime._turn import Boundary, TurnPart
 from runlane.runtime._turn_writer import TurnWriter
 
@@ -57,6 +58,7 @@ class LiveTurn:
         prompt: What the model is told first.
         attempt: 1, or more once failed attempts were tried again.
         steps: The finished steps of this attempt, while somebody may ask for them.
+        tools: What the model may call.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - what a turn is made of
@@ -98,6 +100,7 @@ class LiveTurn:
         self.prompt = prompt
         self.attempt = 1
         self.steps: list[FinishedStep] = []
+        self.tools = RunTools(core, writer, self._voice, signal, context, self.emit)
 
     @property
     def run(self) -> Run:

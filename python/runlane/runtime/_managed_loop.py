@@ -11,8 +11,9 @@ from runlane.models import (
     ModelToolResultMessage,
     create_tool_call_collector,
 )
-from runlane.records import Part, ProviderPart, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
+from runlane.records import Part, ProviderPart, ReasoningPart, TextPart, ToolCallPart
 from runlane.runtime._steps import StepPrompt
+from runlane.runtime._tool_calls import answer_calls
 from runlane.runtime._turn import Turn, TurnFinished, TurnOutcome, TurnStopped
 
 __all__ = ["ManagedLoopDriver"]
@@ -23,8 +24,8 @@ _RUNS_TOOLS: Final = frozenset({"tool-calls", "stop"})
 class ManagedLoopDriver:
     """Answers a turn by the model-and-tool loop.
 
-    No tools can be mounted yet. A call the model makes all the same is recorded, answered with the error result
-    `tool.unknown`, and given back to the model, up to `loop.max_steps` steps.
+    Calls are carried out as `runlane.runtime._tool_calls` says, and what they gave is given back to the model, up to
+    `loop.max_steps` steps. A call that waits for somebody's consent ends the turn.
 
     Attributes:
         begins_with_step: The driver asks the model before anything else, so the runtime may commit the first request
@@ -57,11 +58,10 @@ async def _attempt(turn: Turn) -> TurnOutcome:
             await turn.emit(call)
         if not calls or finish.reason not in _RUNS_TOOLS:
             return TurnFinished(finish.reason)
-        await turn.checkpoint()
         asked = _as_assistant_message(turn.step_parts())
-        results = tuple(_unknown_tool(call) for call in calls)
-        for result in results:
-            await turn.emit(result)
+        results = await answer_calls(turn, calls, prompt.active_tools)
+        if results is None:
+            return TurnFinished("tool-calls")
         prompt = prompt.with_messages((asked, ModelToolResultMessage(results)))
 
 
@@ -69,7 +69,8 @@ async def _ask(turn: Turn, prompt: StepPrompt) -> tuple[FinishReport, tuple[Tool
     """Take one step of the model; what it says goes out as it comes, its calls are returned whole."""
     collector = create_tool_call_collector(provider=prompt.model.provider.provider_id)
     finish = FinishReport("other")
-    async with turn.open_step(prompt.spoken(), model=prompt.model) as parts:
+    functions = turn.tools.functions(prompt.active_tools)
+    async with turn.open_step(prompt.spoken(), model=prompt.model, functions=functions) as parts:
         async for part in parts:
             if isinstance(part, FunctionCallDelta):
                 collector.add(part)
@@ -78,16 +79,6 @@ async def _ask(turn: Turn, prompt: StepPrompt) -> tuple[FinishReport, tuple[Tool
             else:
                 await turn.emit(part)
     return finish, collector.finish()
-
-
-def _unknown_tool(call: ToolCallPart) -> ToolResultPart:
-    hint = "No tool of that name is available. Answer without it."
-    return ToolResultPart(
-        call_id=call.call_id,
-        tool_name=call.tool_name,
-        outcome="error",
-        output={"error": "tool.unknown", "retryable": False, "_hint": hint},
-    )
 
 
 def _as_assistant_message(parts: tuple[Part, ...]) -> ModelAssistantToolMessage:

@@ -33,6 +33,7 @@ from runlane.runtime._resuming import resume
 from runlane.runtime._store_calls import StoreCalls
 from runlane.runtime._submission import Submissions
 from runlane.runtime._tickets import RecordIds, RunResult, RunTicket
+from runlane.runtime._tool_source import ToolSource, read_tools
 from runlane.store import Outcome, Store
 
 __all__ = ["AgentRuntime"]
@@ -61,6 +62,7 @@ class AgentRuntime:
         store: Store,
         *,
         model: ModelSource,
+        tools: ToolSource = (),
         instructions: str | None = None,
         config: RuntimeConfig | None = None,
         clock: Clock | None = None,
@@ -74,6 +76,7 @@ class AgentRuntime:
             model: A `ChatProvider`, a `ResolvedModel`, or a function (plain or coroutine) that gets a `ModelRequest`
                 and returns one of these for each run. The connections of a provider that is given directly are closed
                 when the runtime is left; share one between runtimes by giving a function.
+            tools: What the model may call: typed functions, `ToolDefinition`s, or a sealed `ToolRegistry`.
             instructions: The system text of every prompt, or None.
             config: Every other option.
             clock: The system's by default.
@@ -106,6 +109,7 @@ class AgentRuntime:
             driver=self._config.driver or ManagedLoopDriver(),
             model=model,
             instructions=instructions,
+            tools=read_tools(tools),
         )
         self._lanes = LaneTable(calls, publishing, self._clock, self._config.history)
         self._submissions = Submissions(self._core, self._lanes, store)

@@ -16,7 +16,16 @@ from runlane.models import AnyModelMessage, FinishReason, ModelFunction, ModelPa
 from runlane.records import Part, Run, ToolCallPart, ToolResultPart
 from runlane.runtime._steps import RunContext, StepPrompt
 
-__all__ = ["Boundary", "Turn", "TurnDriver", "TurnFinished", "TurnOutcome", "TurnPart", "TurnStopped"]
+__all__ = [
+    "Boundary",
+    "Turn",
+    "TurnDriver",
+    "TurnFinished",
+    "TurnOutcome",
+    "TurnPart",
+    "TurnStopped",
+    "TurnTools",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +65,23 @@ TurnPart: TypeAlias = ToolCallPart | ToolResultPart
 """What a driver adds to an answer beside what a model says: a whole call, and what it gave."""
 
 
+class TurnTools(Protocol):
+    """The tools of a run, mounted under its fence."""
+
+    def functions(self, active: frozenset[str] | None = None, /) -> tuple[ModelFunction, ...]:
+        """Return what the model is shown: all of them, or those that are named."""
+        ...
+
+    async def answer(
+        self, calls: Sequence[ToolCallPart], active: frozenset[str] | None = None, /
+    ) -> tuple[ToolResultPart, ...] | None:
+        """Carry out emitted calls of one step and add their results to the answer, in the order of the calls.
+
+        None if a call waits for somebody's consent, which ends the turn.
+        """
+        ...
+
+
 class Turn(Protocol):
     """One acquired run, as its driver sees it."""
 
@@ -87,6 +113,11 @@ class Turn(Protocol):
     @property
     def model(self) -> ResolvedModel:
         """The model that answers; its provider is not to be called directly."""
+        ...
+
+    @property
+    def tools(self) -> TurnTools:
+        """What the model may call, and how its calls are answered."""
         ...
 
     @property

@@ -118,9 +118,13 @@ class TurnWriter:
         self.end(finished=False)
         return tuple(self._owed)
 
-    async def checkpoint(self) -> None:
-        """Make everything so far durable."""
-        await self._write(())
+    async def checkpoint(self, *, proves: bool = False) -> None:
+        """Make everything so far durable.
+
+        Args:
+            proves: Write under the run's ownership even if nothing but ledger entries is new.
+        """
+        await self._write((), proves=proves)
 
     def is_due(self) -> bool:
         """Whether enough has streamed since the last checkpoint for another one."""
@@ -130,12 +134,13 @@ class TurnWriter:
         interval = loop.checkpoint_min_interval
         return interval is None or self._core.clock.monotonic() - self._written_at >= interval
 
-    async def _write(self, operations: tuple[RunOperation, ...]) -> None:
+    async def _write(self, operations: tuple[RunOperation, ...], *, proves: bool = False) -> None:
         async with self._lock:
             patch, mark = self.draft.patch()
+            closed = len(self._owed)
             owed = (*self._owed, *self._open_output(), *operations)
             usage = self.spend.so_far
-            if patch is None and usage != self._written_usage:
+            if patch is None and (proves or usage != self._written_usage):
                 patch = DraftPatch(keep=self.draft.saved)
             entries = tuple(self._entries)
             if patch is None and not owed and not entries:
@@ -158,8 +163,8 @@ class TurnWriter:
             if outcome.delta.runs:
                 self.run = outcome.delta.runs[-1]
             self.draft.committed(mark)
-            self._owed.clear()
-            self._entries.clear()
+            del self._owed[:closed]
+            del self._entries[: len(entries)]
             self._owes_first_output = False
             self._written_usage = usage
             self._parts = 0

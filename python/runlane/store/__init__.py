@@ -30,6 +30,7 @@ from runlane.store._ledger import (
     Transition,
     TransitionRecord,
     decode_event,
+    once_event_id,
 )
 from runlane.store._memory import MemoryDriver, MemoryStore
 from runlane.store._named import AppendedEvent
@@ -125,5 +126,6 @@ __all__ = [
     "Transition",
     "TransitionRecord",
     "decode_event",
+    "once_event_id",
     "purge_conversation",
 ]

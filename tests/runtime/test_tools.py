@@ -1,0 +1,187 @@
+"""Tools in a durable run: what the model is shown, what its calls become, and what a turn with them costs."""
+
+from collections.abc import Sequence
+
+import anyio
+import pytest
+
+from runlane.delivery import ToolStatusEvent
+from runlane.errors import ToolError, UsageError
+from runlane.models import FinishReport, FunctionCallDelta, ModelToolResultMessage
+from runlane.records import ToolCallPart, ToolResultPart
+from runlane.runtime import AgentRuntime
+from runlane.store import MemoryStore
+from runlane.testing import ScriptedModel, ScriptedStep
+from runlane.tools import ToolExecutionContext, ToolRegistry, ToolRegistryOptions, tool
+from tests.runtime.scenes import CONVERSATION, heard, opened
+
+pytestmark = pytest.mark.anyio
+
+
+def called(*calls: tuple[str, str, str]) -> list[ScriptedStep]:
+    """Return what a model streams that makes calls: id, name and arguments of each."""
+    deltas = [FunctionCallDelta(at, id=call[0], name=call[1], arguments=call[2]) for at, call in enumerate(calls)]
+    return [*deltas, FinishReport("tool-calls")]
+
+
+def results_of(parts: Sequence[object]) -> list[tuple[str, str, object]]:
+    """Return call id, outcome and output of the results among parts."""
+    return [(part.call_id, part.outcome, part.output) for part in parts if isinstance(part, ToolResultPart)]
+
+
+@tool
+async def add(left: int, right: int) -> int:
+    """Add two numbers."""
+    return left + right
+
+
+@tool
+def double(number: int) -> int:
+    """Double a number, in a thread."""
+    return 2 * number
+
+
+async def test_a_call_is_carried_out_and_given_back_to_the_model() -> None:
+    """The model is shown the tools, its call runs with parsed arguments, and the next step gets the result."""
+    model = ScriptedModel(called(("c1", "add", '{"left":1,"right":2}')), "Three.")
+    async with opened(model, tools=[add]) as scene:
+        result = await scene.runtime.submit(CONVERSATION, "1 + 2?").result
+    assert (result.reason, result.text) == ("success", "Three.")
+    assert [shown.name for shown in model.calls[0].context.functions] == ["add"]
+    assert model.calls[0].context.functions[0].parameters["required"] == ["left", "right"]
+    answer = model.calls[1].messages[-1]
+    assert isinstance(answer, ModelToolResultMessage)
+    assert results_of(answer.items) == [("c1", "success", 3)]
+    assert results_of(result.message.parts) == [("c1", "success", 3)]
+
+
+async def test_a_turn_with_one_call_takes_five_commits() -> None:
+    """Accept; acquire with the first request; the call; its result with the next request; the end: five commits."""
+    model = ScriptedModel(called(("c1", "add", '{"left":1,"right":2}')), "Three.")
+    async with opened(model, tools=[add]) as scene:
+        await scene.runtime.submit(CONVERSATION, "1 + 2?").result
+        assert len(scene.store.applied) == 5
+
+
+async def test_plain_functions_run_in_threads() -> None:
+    """A plain function is a tool as well."""
+    model = ScriptedModel(called(("c1", "double", '{"number":4}')), "Eight.")
+    async with opened(model, tools=[double]) as scene:
+        result = await scene.runtime.submit(CONVERSATION, "2 * 4?").result
+    assert results_of(result.message.parts) == [("c1", "success", 8)]
+
+
+async def test_parallel_calls_run_side_by_side_and_their_results_stand_in_the_order_of_the_calls() -> None:
+    """Each of two calls waits for the other; the later call returns first, and the record has them in call order."""
+    first, second = anyio.Event(), anyio.Event()
+
+    @tool
+    async def meet(name: str) -> str:
+        """Wait for the other."""
+        mine, other = (first, second) if name == "a" else (second, first)
+        mine.set()
+        await other.wait()
+        if name == "a":
+            await anyio.wait_all_tasks_blocked()
+        return name
+
+    model = ScriptedModel(called(("c1", "meet", '{"name":"a"}'), ("c2", "meet", '{"name":"b"}')), "Done.")
+    async with opened(model, tools=[meet]) as scene:
+        ticket = scene.runtime.submit(CONVERSATION, "Meet.")
+        events = await heard(ticket)
+        result = await ticket.result
+    assert results_of(result.message.parts) == [("c1", "success", "a"), ("c2", "success", "b")]
+    assert results_of(model.calls[1].messages[-1].items) == [("c1", "success", "a"), ("c2", "success", "b")]
+    told = [(event.call_id, event.status) for event in events if isinstance(event, ToolStatusEvent)]
+    assert told == [("c1", "started"), ("c2", "started"), ("c2", "completed"), ("c1", "completed")]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "code"),
+    [
+        ("nothing", "{}", "tool.unknown"),
+        ("add", '{"left":1', "tool.arguments_invalid"),
+        ("add", '{"left":"1","right":2}', "tool.arguments_invalid"),
+        ("add", "", "tool.arguments_invalid"),
+    ],
+)
+async def test_a_call_that_cannot_be_made_goes_back_to_the_model(name: str, arguments: str, code: str) -> None:
+    """An unknown tool, arguments that are no JSON and arguments that do not fit are error results; the run goes on."""
+    model = ScriptedModel(called(("c1", name, arguments)), "Sorry.")
+    async with opened(model, tools=[add]) as scene:
+        result = await scene.runtime.submit(CONVERSATION, "?").result
+    assert (result.reason, result.text) == ("success", "Sorry.")
+    [(_, outcome, output)] = results_of(result.message.parts)
+    assert outcome == "error"
+    assert isinstance(output, dict)
+    assert (output["error"], output["retryable"]) == (code, False)
+
+
+async def test_a_failing_tool_shows_only_what_it_means_to_show() -> None:
+    """A `ToolError` shows code, details and hint; of any other failure neither type, text nor cause leaves the tool."""
+
+    @tool
+    async def pay(amount: int) -> None:
+        """Pay."""
+        if amount > 1:
+            raise ToolError("card.declined", "of a secret card", retryable=False, details={"left": 1}, hint="Ask.")
+        raise RuntimeError("a secret password")
+
+    model = ScriptedModel(called(("c1", "pay", '{"amount":2}'), ("c2", "pay", '{"amount":1}')), "No.")
+    async with opened(model, tools=[pay]) as scene:
+        ticket = scene.runtime.submit(CONVERSATION, "Pay.")
+        events = await heard(ticket)
+        result = await ticket.result
+    typed = {"error": "card.declined", "retryable": False, "details": {"left": 1}, "_hint": "Ask."}
+    internal = {"error": "tool.internal", "retryable": None}
+    assert results_of(result.message.parts) == [("c1", "error", typed), ("c2", "error", internal)]
+    assert "secret" not in f"{events}{model.calls[1]}{result.message}"
+    ended = [event for event in events if isinstance(event, ToolStatusEvent) and event.status != "started"]
+    told = sorted(((event.call_id, event.status, event.output) for event in ended), key=lambda entry: entry[0])
+    assert told == [("c1", "failed", typed), ("c2", "failed", internal)]
+
+
+async def test_a_handler_knows_its_call() -> None:
+    """The context carries run, call, idempotency key (run and call), fencing token and the submitted context."""
+    seen: list[ToolExecutionContext[object]] = []
+
+    @tool
+    async def look(context: ToolExecutionContext[object]) -> None:
+        """Look around."""
+        seen.append(context)
+
+    model = ScriptedModel(called(("c1", "look", "{}")), "Seen.")
+    async with opened(model, tools=[look]) as scene:
+        result = await scene.runtime.submit(CONVERSATION, "Look.", context={"tenant": 7}).result
+    [context] = seen
+    assert (context.run_id, context.call_id, context.tool_id) == (result.run.id, "c1", "look")
+    assert context.idempotency_key == f"{result.run.id}:c1"
+    assert context.fencing_token == 1
+    assert context.app == {"tenant": 7}
+
+
+async def test_a_registry_must_be_sealed_before_it_is_mounted() -> None:
+    """A runtime refuses a registry that could still change."""
+    registry: ToolRegistry[object] = ToolRegistry(ToolRegistryOptions(tools=[add]))
+    with pytest.raises(UsageError, match="seal"):
+        AgentRuntime(MemoryStore(), model=ScriptedModel("."), tools=registry)
+    registry.seal()
+    AgentRuntime(MemoryStore(), model=ScriptedModel("."), tools=registry)
+
+
+async def test_the_call_is_durable_before_its_handler_is_entered() -> None:
+    """When the handler runs, the record already holds the call."""
+    found: list[str] = []
+    async with MemoryStore() as store:
+
+        @tool
+        async def look(context: ToolExecutionContext[object]) -> None:
+            """Look into the store."""
+            draft = await store.load_draft(CONVERSATION, context.run_id)
+            assert draft is not None
+            found.extend(part.call_id for part in draft.parts if isinstance(part, ToolCallPart))
+
+        model = ScriptedModel(called(("c1", "look", "{}")), "Seen.")
+        async with opened(model, store=store, tools=[look]) as scene:
+            await scene.runtime.submit(CONVERSATION, "Look.").result
+    assert found == ["c1"]
