@@ -2,7 +2,6 @@
 
 import os
 import resource
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -12,7 +11,6 @@ from pathlib import Path
 import anyio
 import apsw
 import pytest
-from typing_extensions import override
 
 from runlane.errors import (
     LeaseLostError,
@@ -23,12 +21,13 @@ from runlane.errors import (
     StoreUnavailableError,
     UsageError,
 )
-from runlane.store import Applied, Conflict, DraftPatch, Duplicate, Purged
+from runlane.store import Applied, Conflict, DraftPatch, Duplicate, Lease, Purged
 from runlane.store.sqlite import SqliteOptions, SqliteStore
 from runlane.store.sqlite._errors import commit_failure, store_error
 from runlane.store.sqlite._host import Host
 from runlane.testing import check_conversation
 from runlane.testing._store_kit import Lane, applied
+from tests.store.host import FakeHost, block_until
 
 pytestmark = pytest.mark.anyio
 
@@ -207,25 +206,7 @@ async def test_misuse_in_a_group_takes_back_only_itself(tmp_path: Path) -> None:
 # --- owners -------------------------------------------------------------------------------------------------------
 
 
-class _FakeHost(Host):
-    """A host whose clock is set by hand."""
-
-    time = 1000.0
-
-    @override
-    def now(self) -> float:
-        return _FakeHost.time
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> type[_FakeHost]:
-    """Give stores a host whose clock is set by hand."""
-    monkeypatch.setattr("runlane.store.sqlite._driver.Host", _FakeHost)
-    monkeypatch.setattr(_FakeHost, "time", 1000.0)
-    return _FakeHost
-
-
-async def test_a_lease_that_is_not_renewed_runs_out(tmp_path: Path, clock: type[_FakeHost]) -> None:
+async def test_a_lease_that_is_not_renewed_runs_out(tmp_path: Path, clock: type[FakeHost]) -> None:
     """An owner stops trusting its lease before others may take over; then every owned write conflicts by epoch."""
     path = tmp_path / "store.db"
     slow = SqliteOptions(lease_ttl=9.0, lease_beat=4.5)
@@ -258,7 +239,11 @@ async def test_a_lease_that_is_not_renewed_runs_out(tmp_path: Path, clock: type[
                 applied(await theirs.try_end("a", ownership=new))
 
 
-async def test_a_lease_is_renewed_by_a_thread_of_its_own(tmp_path: Path, clock: type[_FakeHost]) -> None:
+def _renewed(lease: Lease, before: float) -> bool:
+    return bool(lease._until > before)  # type: ignore[attr-defined]
+
+
+async def test_a_lease_is_renewed_by_a_thread_of_its_own(tmp_path: Path, clock: type[FakeHost]) -> None:
     """While the event loop is blocked the keeper renews: the lease outlives its first end."""
     path = tmp_path / "store.db"
     options = SqliteOptions(lease_ttl=9.0, lease_beat=1.0)
@@ -267,22 +252,11 @@ async def test_a_lease_is_renewed_by_a_thread_of_its_own(tmp_path: Path, clock: 
         for _ in range(20):
             clock.time += 1.5
             before = lease._until  # type: ignore[attr-defined]
-            with keeper._wake:
-                keeper._wake.notify()
-            _block_until(lambda before=before: lease._until > before)  # type: ignore[attr-defined]
+            keeper._bell.ring()
+            block_until(partial(_renewed, lease, before))
         assert lease.held
         await Lane(store).accept("a")
         assert await store.sweep_owners() == ()
-
-
-def _block_until(condition: object) -> None:
-    """Block this thread, event loop and all, until the keeper did its part."""
-    pause = threading.Event()
-    for _ in range(2000):
-        if condition():  # type: ignore[operator]
-            return
-        pause.wait(0.005)
-    raise AssertionError("the keeper did nothing")
 
 
 def test_a_process_is_judged_by_what_is_certain() -> None:

@@ -213,7 +213,7 @@ async def test_an_orderly_close_leaves_one_file(tmp_path: Path) -> None:
     await _fill(path)
     left = {thread.name for thread in set(threading.enumerate()) - before if thread.name.startswith("runlane")}
     assert left == set()
-    assert _names_in(tmp_path) == ["store.db", "store.db.init"]
+    assert _names_in(tmp_path) == ["store.db", "store.db.init", "store.db.users"]
 
 
 async def test_a_forked_child_cannot_use_the_parents_store(tmp_path: Path) -> None:

@@ -22,12 +22,15 @@ from runlane.ids import IdSource, RandomIds
 from runlane.store._driver import Rows, StoreDriver
 from runlane.store._port import Lease
 from runlane.store._waiting import wait_at_most
+from runlane.store.sqlite._bell import Bell
 from runlane.store.sqlite._errors import typed
 from runlane.store.sqlite._host import Host
 from runlane.store.sqlite._keeper import HeldLease, Keeper, Waiter
 from runlane.store.sqlite._open import Durability, connect, prepare
 from runlane.store.sqlite._owners import register, release, sweep
+from runlane.store.sqlite._presence import Presence
 from runlane.store.sqlite._readers import Query, Readers
+from runlane.store.sqlite._reserve import Reserve
 from runlane.store.sqlite._rows import SqliteRows
 from runlane.store.sqlite._writer import Mutation, Writer
 
@@ -50,6 +53,11 @@ class SqliteOptions:
         max_waiting: How many mutations may wait before `StoreBusyError`.
         lease_ttl: Seconds after which an owner that stopped renewing counts as gone.
         lease_beat: Seconds between renewals.
+        read_limit: Seconds after which a read is ended with `StoreUnavailableError`: a snapshot that is held for long
+            keeps the write-ahead log from starting again. Raise it to export very long conversations in one piece.
+        disk_reserve: Bytes set aside for the day the disk is full, 0 for none. When a commit finds no room they are
+            given back: inputs are refused with `StoreFullError` from then on, and runs that were accepted can end.
+            64 MiB is plenty for a service.
     """
 
     durability: Durability = "full"
@@ -58,13 +66,17 @@ class SqliteOptions:
     max_waiting: int = 512
     lease_ttl: float = 10.0
     lease_beat: float = 2.0
+    read_limit: float = 5.0
+    disk_reserve: int = 0
 
     def __post_init__(self) -> None:
         if self.durability not in {"full", "relaxed"}:
             raise InvalidValueError("must be 'full' or 'relaxed'", argument="durability")
-        for name in ("busy_timeout", "readers", "max_waiting", "lease_ttl", "lease_beat"):
+        for name in ("busy_timeout", "readers", "max_waiting", "lease_ttl", "lease_beat", "read_limit"):
             if not getattr(self, name) > 0:
                 raise InvalidValueError("must be positive", argument=name)
+        if type(self.disk_reserve) is not int or self.disk_reserve < 0:
+            raise InvalidValueError("must be an integer of at least 0", argument="disk_reserve")
         if self.lease_beat * 2 > self.lease_ttl:
             raise InvalidValueError("must be at most half of lease_ttl", argument="lease_beat")
 
@@ -80,6 +92,8 @@ class _Opened:
     writer: Writer
     readers: Readers
     keeper: Keeper
+    reserve: Reserve
+    presence: Presence
 
 
 def _read_path(path: object) -> Path:
@@ -139,14 +153,20 @@ class SqliteDriver(StoreDriver):
 
     def _open(self) -> None:
         options = self.options
-        connection = prepare(self.path, options.durability, options.busy_timeout, store_id=self._ids.new("store"))
+        connection, presence = prepare(
+            self.path, options.durability, options.busy_timeout, store_id=self._ids.new("store")
+        )
         self._host = Host()
         relaxed = partial(connect, self.path, "relaxed", options.busy_timeout)
-        keeper = Keeper(relaxed, self._host, options.lease_ttl, options.lease_beat)
-        writer = Writer(connection, self.location, self._host, keeper.committed, options.max_waiting)
+        bell = Bell(self.path)
+        reserve = Reserve(self.path, options.disk_reserve, self._host)
+        keeper = Keeper(relaxed, bell, self._host, options.lease_ttl, options.lease_beat)
+        writer = Writer(connection, self.location, self._host, reserve, options.max_waiting)
+        writer.committed = keeper.committed
         writer.checkpoint_wanted = keeper.wants_checkpoint
-        readers = Readers(self._connect, self.location, self._host, options.readers)
-        self._opened = _Opened(os.getpid(), writer, readers, keeper)
+        writer.answered = bell.ring_others
+        readers = Readers(self._connect, self.location, self._host, options.readers, options.read_limit)
+        self._opened = _Opened(os.getpid(), writer, readers, keeper, reserve, presence)
 
     def _connect(self) -> apsw.Connection:
         return connect(self.path, self.options.durability, self.options.busy_timeout)
@@ -180,6 +200,11 @@ class SqliteDriver(StoreDriver):
         mutation = Mutation(work, conversation_id)
         self._use().writer.submit(mutation)
         return cast("T", await mutation.reply.wait())
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the disk was found full and what was set aside is given back, so that no inputs are taken."""
+        return self._use().reserve.is_spent
 
     @property
     def writer(self) -> Writer:
@@ -268,3 +293,4 @@ def _close(opened: _Opened) -> None:
     opened.readers.close()
     opened.keeper.close()
     opened.writer.close()
+    opened.presence.leave()

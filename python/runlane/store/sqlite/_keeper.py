@@ -15,6 +15,7 @@ from typing import Final
 import anyio
 import apsw
 
+from runlane.store.sqlite._bell import Bell
 from runlane.store.sqlite._bridge import Post, post_to_this_loop
 from runlane.store.sqlite._host import Host
 from runlane.store.sqlite._owners import renew
@@ -22,6 +23,9 @@ from runlane.store.sqlite._owners import renew
 __all__ = ["HeldLease", "Keeper", "Waiter"]
 
 _POLL: Final = 0.1
+"""Seconds between looks for other processes' commits if they cannot ring."""
+_POLL_HEARD: Final = 1.0
+"""The same if they can."""
 _CHECKPOINT_PAGES: Final = 1000
 
 
@@ -70,17 +74,19 @@ class Keeper:
 
     Args:
         connect: Opens its connection; called in its thread.
+        bell: Wakes it.
         host: The clock of leases.
         ttl: Seconds a lease lasts.
         beat: Seconds between renewals.
     """
 
-    def __init__(self, connect: Callable[[], apsw.Connection], host: Host, ttl: float, beat: float) -> None:
+    def __init__(self, connect: Callable[[], apsw.Connection], bell: Bell, host: Host, ttl: float, beat: float) -> None:
         self._connect = connect
+        self._bell = bell
         self._host = host
         self._ttl = ttl
         self._beat = beat
-        self._wake = threading.Condition()
+        self._lock = threading.Lock()
         self._closed = False
         self._leases: dict[str, HeldLease] = {}
         self._waiters: dict[str, set[Waiter]] = {}
@@ -94,31 +100,31 @@ class Keeper:
 
     def close(self) -> None:
         """End the thread. Blocks."""
-        with self._wake:
-            self._closed = True
-            self._wake.notify()
+        self._closed = True
+        self._bell.ring()
         self._thread.join()
+        self._bell.close()
 
     def add(self, lease: HeldLease) -> None:
         """Keep a lease alive."""
-        with self._wake:
+        with self._lock:
             self._leases[lease.owner_id] = lease
-            self._wake.notify()
+        self._bell.ring()
 
     def remove(self, lease: HeldLease) -> None:
         """Keep it alive no longer."""
-        with self._wake:
+        with self._lock:
             self._leases.pop(lease.owner_id, None)
 
     def watch(self, waiter: Waiter) -> None:
         """Wake a task when its conversation may have changed."""
-        with self._wake:
+        with self._lock:
             self._waiters.setdefault(waiter.conversation_id, set()).add(waiter)
-            self._wake.notify()
+        self._bell.ring()
 
     def unwatch(self, waiter: Waiter) -> None:
         """Forget a task."""
-        with self._wake:
+        with self._lock:
             waiters = self._waiters.get(waiter.conversation_id, set())
             waiters.discard(waiter)
             if not waiters:
@@ -128,7 +134,7 @@ class Keeper:
         """Wake whoever waits for these conversations."""
         if not self._waiters:
             return
-        with self._wake:
+        with self._lock:
             found = [waiter for key in conversation_ids for waiter in self._waiters.pop(key, ())]
         _notify(found)
 
@@ -144,9 +150,8 @@ class Keeper:
             return True
         grown = pages - self._pages_then if pages >= self._pages_then else pages
         if grown >= _CHECKPOINT_PAGES and not self._checkpoint:
-            with self._wake:
-                self._checkpoint = True
-                self._wake.notify()
+            self._checkpoint = True
+            self._bell.ring()
         return False
 
     # --- in the thread ----------------------------------------------------------------------------------------------
@@ -161,25 +166,29 @@ class Keeper:
                 self._backfill(connection)
             except apsw.Error:
                 # Tried again soon; a lease that cannot be renewed runs out by itself.
-                with self._wake:
-                    self._wake.wait(_POLL)
+                self._bell.wait(_POLL)
         if connection is not None:
             connection.close()
 
     def _sleep(self) -> bool:
-        with self._wake:
-            while not self._closed and not self._checkpoint and not self._leases and not self._waiters:
-                self._wake.wait()
-            if not self._closed and not self._checkpoint:
-                rest = max(0.0, self._next_beat - self._host.now()) if self._leases else None
-                if self._waiters:
-                    rest = _POLL if rest is None else min(rest, _POLL)
-                self._wake.wait(rest)
-            return not self._closed
+        """Wait for something to do; False if there is nothing more to do."""
+        if self._waiters:
+            self._bell.listen()
+        if not self._closed and not self._checkpoint:
+            self._bell.wait(self._rest())
+        return not self._closed
+
+    def _rest(self) -> float | None:
+        """Return how long it may sleep, in seconds; None for ever."""
+        rest = max(0.0, self._next_beat - self._host.now()) if self._leases else None
+        if not self._waiters:
+            return rest
+        poll = _POLL_HEARD if self._bell.is_heard_outside else _POLL
+        return poll if rest is None else min(rest, poll)
 
     def _beat_once(self, connection: apsw.Connection) -> None:
         now = self._host.now()
-        with self._wake:
+        with self._lock:
             leases = dict(self._leases)
         if not leases or now < self._next_beat:
             return
@@ -199,7 +208,7 @@ class Keeper:
         if not self._waiters or seen == self._data_version:
             return
         self._data_version = seen
-        with self._wake:
+        with self._lock:
             waiting = [waiter for waiters in self._waiters.values() for waiter in waiters]
         _notify([waiter for waiter in waiting if _version(connection, waiter.conversation_id) > waiter.version])
 

@@ -20,6 +20,7 @@ from runlane.errors import (
     StoreUnavailableError,
 )
 from runlane.store.sqlite._errors import typed
+from runlane.store.sqlite._presence import Presence, open_beside
 from runlane.store.sqlite._schema import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION, TABLES
 
 __all__ = ["Durability", "connect", "prepare"]
@@ -29,6 +30,7 @@ Durability: TypeAlias = Literal["full", "relaxed"]
 _SMALLEST_DATABASE: Final = 512
 _OLDEST_SQLITE: Final = 3_051_003
 _JOURNAL_LIMIT: Final = 64 * 1024 * 1024
+_LARGE: Final = 1 << 30
 _POLL: Final = 0.005
 _NETWORK_FILE_SYSTEMS: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "9p", "ceph", "lustre", "glusterfs", "fuse.sshfs", "fuse.glusterfs"}
@@ -99,16 +101,22 @@ class _Patience:
 # --- the file -----------------------------------------------------------------------------------------------------
 
 
-def prepare(path: Path, durability: Durability, busy_timeout: float, /, *, store_id: str) -> apsw.Connection:
-    """Make sure that a file is a store of this version: create it, migrate it, or refuse it; return a connection.
+def prepare(
+    path: Path, durability: Durability, busy_timeout: float, /, *, store_id: str
+) -> tuple[apsw.Connection, Presence]:
+    """Make sure that a file is a store of this version: create it, migrate it, or refuse it.
 
-    Many processes may do this at once: they take turns by a lock on a file beside it.
+    Many processes may do this at once: they take turns by a lock on a file beside it. If whoever had the file open
+    last never closed it, the file is looked through first, unless it is large.
 
     Args:
         path: The file.
         durability: As for `connect`.
         busy_timeout: Seconds to wait for other programs.
         store_id: The identity of the store if it is created now.
+
+    Returns:
+        A connection, and the presence to leave when the store is closed.
 
     Raises:
         StoreUnavailableError: The file or its folder cannot be used.
@@ -121,13 +129,49 @@ def prepare(path: Path, durability: Durability, busy_timeout: float, /, *, store
     _prepare_folder(path)
     with typed(str(path)), _only_one(path, busy_timeout):
         _prepare_file(path)
-        connection = connect(path, durability, busy_timeout)
+        presence = Presence(path)
         try:
-            _bring_up_to_date(connection, path, store_id)
+            left_open = presence.alone and _has_log(path)
+            return _opened(path, durability, busy_timeout, store_id=store_id, left_open=left_open), presence
         except BaseException:
-            connection.close()
+            presence.leave()
             raise
-        return connection
+
+
+def _has_log(path: Path) -> bool:
+    """Whether there is a write-ahead log: the last to close a store leaves none."""
+    try:
+        return path.with_name(f"{path.name}-wal").stat().st_size > 0
+    except OSError:
+        return False
+
+
+def _opened(
+    path: Path, durability: Durability, busy_timeout: float, *, store_id: str, left_open: bool
+) -> apsw.Connection:
+    connection = connect(path, durability, busy_timeout)
+    try:
+        # A file that is refused is left as it is: closing it must not fold its log into it.
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        _bring_up_to_date(connection, path, store_id)
+        if left_open and path.stat().st_size < _LARGE:
+            _look_through(connection, path)
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _look_through(connection: apsw.Connection, path: Path) -> None:
+    """Refuse a file whose pages do not fit together.
+
+    Raises:
+        StoreDamagedError: They do not.
+    """
+    found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(1)")]
+    if found != ["ok"]:
+        raise StoreDamagedError(f"the file is corrupt; keep a copy and restore a backup ({found[0]})", store=str(path))
 
 
 def _prepare_folder(path: Path) -> None:
@@ -175,11 +219,7 @@ def _file_system(folder: Path) -> str:
 @contextmanager
 def _only_one(path: Path, limit: float) -> Iterator[None]:
     """Hold the lock under which files are created and migrated."""
-    lock = path.with_name(f"{path.name}.init")
-    try:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise StoreUnavailableError(f"the folder cannot be written: {error.strerror}", store=str(path)) from error
+    descriptor = open_beside(path, ".init")
     try:
         _lock(descriptor, path, max(limit, 30.0))
         yield

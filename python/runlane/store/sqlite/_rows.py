@@ -11,7 +11,7 @@ import apsw
 from pydantic_core import from_json
 from typing_extensions import override
 
-from runlane.errors import RecordCorruptError
+from runlane.errors import RecordCorruptError, StoreFullError
 from runlane.store._driver import ConversationQuery, MessageQuery, Rows
 from runlane.store._rows import (
     MAX_POSITION,
@@ -106,6 +106,7 @@ class SqliteRows(Rows):
     Attributes:
         cursor: Everything is executed through it.
         saved: Whether anything was written.
+        takes_inputs: Whether inputs may be saved; if not, only what was begun goes on.
 
     Args:
         cursor: Of a connection that has a transaction open.
@@ -119,6 +120,7 @@ class SqliteRows(Rows):
     ) -> None:
         self.cursor = cursor
         self.saved = False
+        self.takes_inputs = True
         self._careful = careful
         self._host = host
         self._cache = cache
@@ -342,6 +344,8 @@ class SqliteRows(Rows):
 
     @override
     def save(self, conversation_id: str, changes: Changes, /) -> None:
+        if not self.takes_inputs and (changes.receipts or changes.seeds):
+            raise StoreFullError("the disk is full; what was accepted goes on, and inputs are taken once there is room")
         self.begin_saving()
         save(self.cursor, conversation_id, self.number(conversation_id), changes, self._run_numbers)
         self._numbers.pop(conversation_id, None)

@@ -47,6 +47,14 @@ class SqliteStore(DriverStore):
         options = SqliteOptions(durability=durability) if options is None else options
         super().__init__(SqliteDriver(path, options, clock=clock, ids=ids), clock=clock, ids=ids)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the disk was found full and its reserve is given back: inputs are refused, runs can end.
+
+        Always False without `SqliteOptions.disk_reserve`: then each mutation simply finds out by itself.
+        """
+        return self.driver.is_full
+
     async def backup(self, target: str | Path, /) -> None:
         """Copy the store, as it is now, into a new file, while it is in use. The copy has an identity of its own.
 

@@ -10,6 +10,8 @@ is busy the next group gathers, so the group grows with the load and nobody wait
 
 Functions of one conversation run in the order they were handed in, and each sees what the ones before it wrote.
 
+When nothing has come for a while and the file holds many free pages, some of them are given back to the file system.
+
 A COMMIT that fails fails everybody in the group. Whether it is certain that nothing was written is said by the error
 (`runlane.store.sqlite._errors.commit_failure`); if not, each caller finds out by sending the same commands again.
 """
@@ -26,16 +28,24 @@ from typing import Any, Final
 
 import apsw
 
-from runlane.errors import StoreBusyError, StoreClosedError, StoreUnavailableError
+from runlane.errors import StoreBusyError, StoreClosedError, StoreFullError, StoreUnavailableError
 from runlane.store._driver import Rows
 from runlane.store.sqlite._bridge import Reply, deliver
 from runlane.store.sqlite._errors import commit_failure, typed_error
 from runlane.store.sqlite._host import Host
+from runlane.store.sqlite._reserve import Reserve
 from runlane.store.sqlite._rows import LaneCache, SqliteRows
 
 __all__ = ["Mutation", "Probe", "Writer"]
 
 _GROUP: Final = 64
+_IDLE: Final = 0.5
+"""Seconds without a mutation after which the file is tidied."""
+_VACUUM_PAGES: Final = 100
+_KEPT_PAGES: Final = 256
+"""Free pages that stay: drafts come and go, and take theirs from here."""
+_LONG_LOG: Final = 16_384
+"""Pages of a log that is worth waiting for: 64 MiB."""
 
 
 @dataclass(slots=True)
@@ -75,9 +85,13 @@ class Writer:
         connection: The only one that writes; closed with the writer.
         location: The file, for errors.
         host: Judges owners.
-        committed: Called after each COMMIT with the conversations it touched.
-        grown: Called after a COMMIT that left this many pages in the write-ahead log.
+        reserve: What is given back when the disk is full.
         most_waiting: How many mutations may wait.
+
+    Attributes:
+        committed: Called after each COMMIT with the conversations it touched, before anybody is answered.
+        answered: Called after each COMMIT, once everybody is answered.
+        checkpoint_wanted: Asked after a COMMIT that left this many pages in the write-ahead log.
     """
 
     def __init__(
@@ -85,11 +99,13 @@ class Writer:
         connection: apsw.Connection,
         location: str,
         host: Host,
-        committed: Callable[[set[str]], None],
+        reserve: Reserve,
         most_waiting: int,
     ) -> None:
         self.probe = Probe()
         self.wal_pages = 0
+        self.committed: Callable[[set[str]], None] = lambda _ids: None
+        self.answered: Callable[[], None] = lambda: None
         self.checkpoint_wanted: Callable[[int], bool] = lambda _pages: False
         self._connection = connection
         self._connection.set_wal_hook(self._note_pages)
@@ -97,7 +113,8 @@ class Writer:
         self._location = location
         self._identity = _identity(location)
         self._host = host
-        self._committed = committed
+        self._reserve = reserve
+        self._untidy = True
         self._most_waiting = most_waiting
         self._queue: queue.SimpleQueue[Mutation | None] = queue.SimpleQueue()
         self._closed = False
@@ -140,7 +157,11 @@ class Writer:
 
     def _gather(self) -> tuple[list[Mutation], bool]:
         """Wait for a mutation and take whatever else is there; False if it was the last."""
-        first = self._queue.get()
+        try:
+            first = self._queue.get(timeout=_IDLE if self._untidy else None)
+        except queue.Empty:
+            self._tidy()
+            return [], True
         if first is None:
             return [], False
         group = [first]
@@ -152,18 +173,38 @@ class Writer:
                 group.append(following)
         return group, True
 
+    def _tidy(self) -> None:
+        """Give free pages back to the file system, a few at a time."""
+        self._untidy = False
+        with suppress(apsw.Error):
+            free = int(str(self._connection.pragma("freelist_count")))
+            if free > _KEPT_PAGES:
+                pages = min(_VACUUM_PAGES, free - _KEPT_PAGES)
+                with self._connection:
+                    self._connection.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()
+                self._untidy = True
+
     def _carry_out(self, group: list[Mutation]) -> None:
+        self._reserve.try_again()
         try:
             wrote = self._transact(group)
         except BaseException as error:  # noqa: BLE001  every waiting task is told, whatever happened
             self._fail(group, self._typed(error))
             wrote = False
         if wrote:
-            self._committed({mutation.conversation_id for mutation in group})
+            self.committed({mutation.conversation_id for mutation in group})
         deliver(mutation.reply for mutation in group)
-        if wrote and self.checkpoint_wanted(self.wal_pages):
-            with suppress(apsw.Error):
-                self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        if wrote:
+            self.answered()
+            self._untidy = True
+            if self.checkpoint_wanted(self.wal_pages):
+                self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        """Write back what is left of the log; a long one is also cut, unless somebody reads it."""
+        mode = apsw.SQLITE_CHECKPOINT_TRUNCATE if self.wal_pages > _LONG_LOG else apsw.SQLITE_CHECKPOINT_PASSIVE
+        with suppress(apsw.Error):
+            self._connection.wal_checkpoint(mode=mode)
 
     def _transact(self, group: list[Mutation]) -> bool:
         """Commit a group; whether anything was written."""
@@ -197,6 +238,7 @@ class Writer:
     def _one(self, mutation: Mutation, *, careful: bool) -> bool:
         """Run one mutation; whether it wrote. Raises if the whole transaction is lost, or must be taken back."""
         rows = SqliteRows(self._cursor, self._host, self._cache, careful=careful)
+        rows.takes_inputs = not self._reserve.is_spent
         try:
             result = mutation.work(rows)
         except BaseException as error:
@@ -223,7 +265,10 @@ class Writer:
                 self._connection.execute("ROLLBACK")
 
     def _typed(self, error: BaseException) -> BaseException:
-        return typed_error(error, self._location)
+        typed = typed_error(error, self._location)
+        if isinstance(typed, StoreFullError) and not self._reserve.is_spent:
+            self._reserve.give_back()
+        return typed
 
     def _fail(self, group: list[Mutation], error: BaseException) -> None:
         """Take the transaction back and tell everybody; one that had failed by itself keeps its own error."""

@@ -1,0 +1,130 @@
+"""Waking the keeper of a store: from this process, and from others that commit to the same file.
+
+A process that waits for a change binds a datagram socket in a folder beside the store; a process that commits sends an
+empty datagram to every socket there. What a datagram says is never trusted: whoever is woken looks into the file.
+Nobody waits on a socket in an event loop, so asyncio and trio never see it.
+
+Where no socket can be bound (the path is too long for one, the folder belongs to somebody else) the keeper looks more
+often instead; a datagram that is lost costs one such look.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+__all__ = ["Bell"]
+
+_LONGEST_ADDRESS: Final = 100
+_TRIES: Final = 64
+
+
+class Bell:
+    """Wakes one thread.
+
+    Args:
+        path: The store.
+    """
+
+    def __init__(self, path: Path, /) -> None:
+        self._folder = path.with_name(f"{path.name}.sock.d")
+        self._address: str | None = None
+        self._outside: socket.socket | None = None
+        self._inside, self._button = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._inside.setblocking(False)  # noqa: FBT003  the parameter is positional
+        self._button.setblocking(False)  # noqa: FBT003  the parameter is positional
+        self._ready = select.poll()
+        self._ready.register(self._inside, select.POLLIN)
+
+    @property
+    def is_heard_outside(self) -> bool:
+        """Whether other processes can ring it."""
+        return self._outside is not None
+
+    def ring(self) -> None:
+        """Wake the thread, from any other; if it is awake, it will not sleep once."""
+        with suppress(OSError):
+            self._button.send(b"")
+
+    def ring_others(self) -> None:
+        """Wake whoever else waits for this store. Costs one look at the file system if nobody does."""
+        folder = os.fspath(self._folder)
+        if not os.access(folder, os.X_OK):
+            return
+        with suppress(OSError):
+            for name in os.listdir(folder):  # noqa: PTH208  once a commit
+                if name != self._address:
+                    self._send(f"{folder}/{name}")
+
+    def _send(self, address: str) -> None:
+        try:
+            self._button.sendto(b"", address)
+        except ConnectionRefusedError:
+            # Its process is gone.
+            with suppress(OSError):
+                os.unlink(address)  # noqa: PTH108  a socket's address
+        except OSError:
+            # Its buffer is full, so it is about to wake anyway; or it left just now.
+            return
+
+    # --- in the thread ----------------------------------------------------------------------------------------------
+
+    def wait(self, seconds: float | None, /) -> None:
+        """Return when it was rung, or after a time."""
+        self._ready.poll(None if seconds is None else max(0.0, seconds) * 1000)
+        for bound in (self._inside, self._outside):
+            if bound is not None:
+                _drain(bound)
+
+    def listen(self) -> None:
+        """Let other processes ring it, if they can be."""
+        if self._outside is not None or len(os.fsencode(self._folder)) > _LONGEST_ADDRESS - 20:
+            return
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            listening.setblocking(False)  # noqa: FBT003  the parameter is positional
+            self._address = self._bind(listening)
+        except OSError:
+            self._address = None
+        if self._address is None:
+            listening.close()
+            return
+        self._outside = listening
+        self._ready.register(listening, select.POLLIN)
+
+    def _bind(self, listening: socket.socket) -> str | None:
+        """Bind to a free name in the folder; None if the folder is not ours."""
+        with suppress(FileExistsError):
+            self._folder.mkdir(mode=0o700)
+        found = self._folder.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+            return None
+        for number in range(_TRIES):
+            name = f"{os.getpid()}-{number}"
+            with suppress(OSError):
+                listening.bind(os.fspath(self._folder / name))
+                return name
+        return None
+
+    def close(self) -> None:
+        """Take it down; the thread must have ended."""
+        if self._outside is not None and self._address is not None:
+            with suppress(OSError):
+                (self._folder / self._address).unlink()
+            self._outside.close()
+        with suppress(OSError):
+            # The last one out removes the folder.
+            self._folder.rmdir()
+        self._inside.close()
+        self._button.close()
+
+
+def _drain(bound: socket.socket) -> None:
+    with suppress(BlockingIOError):
+        while True:
+            bound.recv(1)
