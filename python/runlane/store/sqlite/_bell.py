@@ -81,10 +81,10 @@ class Bell:
             if bound is not None:
                 _drain(bound)
 
-    def listen(self) -> None:
-        """Let other processes ring it, if they can be."""
+    def listen(self) -> bool:
+        """Let other processes ring it; whether they can from now on and could not before."""
         if self._outside is not None or len(os.fsencode(self._folder)) > _LONGEST_ADDRESS - 20:
-            return
+            return False
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             listening.setblocking(False)  # noqa: FBT003  the parameter is positional
@@ -93,9 +93,10 @@ class Bell:
             self._address = None
         if self._address is None:
             listening.close()
-            return
+            return False
         self._outside = listening
         self._ready.register(listening, select.POLLIN)
+        return True
 
     def _bind(self, listening: socket.socket) -> str | None:
         """Bind to a free name in the folder; None if the folder is not ours."""

@@ -172,9 +172,9 @@ class Keeper:
 
     def _sleep(self) -> bool:
         """Wait for something to do; False if there is nothing more to do."""
-        if self._waiters:
-            self._bell.listen()
-        if not self._closed and not self._checkpoint:
+        # What was committed before others could ring is found by one more look.
+        looks_again = bool(self._waiters) and self._bell.listen()
+        if not self._closed and not self._checkpoint and not looks_again:
             self._bell.wait(self._rest())
         return not self._closed
 
@@ -204,7 +204,8 @@ class Keeper:
 
     def _look_around(self, connection: apsw.Connection) -> None:
         """Wake those whose conversation is past their version, if anything was committed since the last look."""
-        seen = connection.data_version()
+        # The pragma looks into the file; SQLite's file control of that name tells what was seen last.
+        seen = int(str(connection.pragma("data_version")))
         if not self._waiters or seen == self._data_version:
             return
         self._data_version = seen
