@@ -1,0 +1,331 @@
+"""Numbers events and brings them to the consumers, one at a time and in order.
+
+A producer is one root scope with all its descendants. An event takes its number before anything is awaited. Delivery
+goes by turns: an emitter waits until those before it are through, then delivers what synchronous code told meanwhile,
+then its own event. An emitter that is cancelled while it waits takes its event along; the hole in the numbers proves
+nothing. A consumer that tells a fact from within its own call is refused: it would wait for itself.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from contextvars import ContextVar
+from typing import Any, Final, cast
+
+import anyio
+
+from runlane.contracts import ErrorInfo, Id, get_error_info, sync_result, timestamp_ms
+from runlane.diagnostics._bounds import DiagnosticLimits
+from runlane.diagnostics._catalog import CORE_EVENT_CATALOG, CoreEventDescriptor, CoreEventName
+from runlane.diagnostics._consumers import CreateDiagnosticsOptions
+from runlane.diagnostics._events import VERSION, CoreEvent, DiagnosticIdentity, ExecutionEventDescriptor, trusted
+from runlane.diagnostics._payloads import PAYLOADS, CoreEventPayload
+from runlane.diagnostics._recorder import SubFlowLogger, SubSteps
+from runlane.diagnostics._reports import bounded_report
+from runlane.errors import OutOfTurnError, UsageError
+
+__all__ = ["Producer"]
+
+_WITH_CONTENT: Final[dict[CoreEventName, CoreEventDescriptor]] = {
+    "node.finished": CoreEventDescriptor("node.finished", content=True),
+    "tool.finished": CoreEventDescriptor("tool.finished", content=True),
+}
+"""The events that carry steps, as consumers are asked about the text of the steps."""
+
+
+class _Delivery:
+    """One event on its way: who gets which form of it, and what an observer already said against it."""
+
+    __slots__ = ("error", "observed", "sequence", "written")
+
+    def __init__(self, sequence: int) -> None:
+        self.sequence = sequence
+        self.observed: CoreEvent | None = None
+        self.written: CoreEvent | None = None
+        self.error: Exception | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody gets it and nobody spoke against it."""
+        return self.observed is None and self.written is None and self.error is None
+
+
+_UNDER_WAY: ContextVar[_Delivery | None] = ContextVar("runlane_delivery", default=None)
+
+
+class Producer:
+    """The consumers of one tree of scopes, and its numbers."""
+
+    __slots__ = (
+        "_busy",
+        "_current",
+        "_noted",
+        "_observer",
+        "_output",
+        "_sequence",
+        "_spans",
+        "_waiting",
+        "enabled",
+        "options",
+        "output_errors",
+        "producer_id",
+    )
+
+    def __init__(self, options: CreateDiagnosticsOptions) -> None:
+        self.options = options
+        self.producer_id = Id(options.ids.new("span"))
+        self.enabled = options.observer is not None or options.output is not None
+        self.output_errors = 0
+        self._observer = options.observer
+        self._output = options.output
+        self._sequence = 0
+        self._spans = 0
+        self._busy = False
+        self._current: _Delivery | None = None
+        self._waiting: deque[anyio.Event] = deque()
+        self._noted: deque[_Delivery] = deque()
+
+    def next_span(self) -> Id:
+        """Return a span id: unique, because the producer's own id is."""
+        self._spans += 1
+        return Id(f"{self.producer_id}.{self._spans}")
+
+    async def emit(
+        self,
+        identity: DiagnosticIdentity,
+        name: CoreEventName,
+        payload: CoreEventPayload | Callable[[], CoreEventPayload],
+        sub_steps: SubFlowLogger | None,
+    ) -> CoreEvent | None:
+        """Deliver an event, after everything that has a smaller number."""
+        delivery = self._prepare(identity, name, payload, sub_steps)
+        if delivery.idle and not self._noted:
+            return None
+        if self._busy:
+            await self._wait()
+        self._busy = True
+        try:
+            earlier = await self._deliver_noted(delivery.sequence) if self._noted else None
+            own = await self._deliver(delivery)
+        finally:
+            self._leave()
+        if earlier is not None or own is not None:
+            raise earlier or own  # type: ignore[misc]  # one of the two is there
+        return delivery.observed or delivery.written
+
+    def note(
+        self,
+        identity: DiagnosticIdentity,
+        name: CoreEventName,
+        payload: CoreEventPayload | Callable[[], CoreEventPayload],
+    ) -> None:
+        """Take an event's number now, and deliver it before the next one that is awaited."""
+        delivery = self._prepare(identity, name, payload, None)
+        if not delivery.idle:
+            self._noted.append(delivery)
+
+    async def flush(self) -> None:
+        """Deliver what was noted."""
+        self._refuse_reentry()
+        if not self._noted:
+            return
+        if self._busy:
+            await self._wait()
+        self._busy = True
+        try:
+            error = await self._deliver_noted(self._sequence + 1)
+        finally:
+            self._leave()
+        if error is not None:
+            raise error
+
+    # ---- who gets what
+
+    def _prepare(
+        self,
+        identity: DiagnosticIdentity,
+        name: CoreEventName,
+        payload: CoreEventPayload | Callable[[], CoreEventPayload],
+        sub_steps: SubFlowLogger | None,
+    ) -> _Delivery:
+        self._refuse_reentry()
+        descriptor = CORE_EVENT_CATALOG.get(name)
+        if descriptor is None:
+            raise UsageError(f"there is no event {name!r}", argument="name")
+        if sub_steps is not None and name not in _WITH_CONTENT:
+            raise UsageError(f"{name} carries no steps", argument="sub_steps")
+        self._sequence += 1
+        delivery = _Delivery(self._sequence)
+        if descriptor.content and not self._content_accepted(descriptor):
+            return delivery
+        observes = self._observes(delivery, identity, descriptor)
+        writes = self._writes(descriptor)
+        if observes or writes:
+            event = self._event(delivery.sequence, identity, name, _built(name, payload, self.options.limits))
+            delivery.observed = event if observes else None
+            delivery.written = event if writes else None
+            if sub_steps is not None:
+                self._add_steps(delivery, event, sub_steps.for_event())
+        return delivery
+
+    def _content_accepted(self, descriptor: CoreEventDescriptor) -> bool:
+        accept = self.options.accept_content
+        if isinstance(accept, bool):
+            return accept
+        return bool(sync_result(accept(descriptor), argument="accept_content"))
+
+    def _observes(self, delivery: _Delivery, identity: DiagnosticIdentity, descriptor: CoreEventDescriptor) -> bool:
+        if self._observer is None:
+            return False
+        asked = ExecutionEventDescriptor(descriptor.name, descriptor.content, identity)
+        try:
+            return bool(sync_result(self._observer.accepts(asked), argument="observer.accepts"))
+        except Exception as error:  # noqa: BLE001 - reaches the emitter, once the output has the event
+            delivery.error = delivery.error or error
+            return False
+
+    def _writes(self, descriptor: CoreEventDescriptor) -> bool:
+        if self._output is None:
+            return False
+        try:
+            return bool(sync_result(self._output.accepts(descriptor), argument="output.accepts"))
+        except Exception as error:  # noqa: BLE001 - an output never stops a run
+            self._count(error)
+            return False
+
+    def _event(
+        self, sequence: int, identity: DiagnosticIdentity, name: CoreEventName, payload: CoreEventPayload
+    ) -> CoreEvent:
+        facts = {
+            "version": VERSION,
+            "event_id": f"{self.producer_id}:{sequence}",
+            "name": name,
+            "producer_id": self.producer_id,
+            "sequence": sequence,
+            "occurred_at": timestamp_ms(self.options.clock.now()),
+            "identity": identity,
+            "payload": payload,
+            "sub_steps": None,
+            "sub_steps_dropped": None,
+            "sub_steps_truncated": None,
+        }
+        return trusted(CoreEvent, facts)
+
+    def _add_steps(self, delivery: _Delivery, event: CoreEvent, steps: SubSteps | None) -> None:
+        """Give each consumer the steps with their text only if content was accepted for it."""
+        if steps is None:
+            return
+        descriptor = _WITH_CONTENT[event.name]
+        accepted = self._content_accepted(descriptor)
+        whole = _with_steps(event, steps)
+        bare = _with_steps(event, SubSteps(tuple(e.stripped() for e in steps.entries), steps.dropped, steps.truncated))
+        if delivery.observed is not None:
+            takes = accepted and self._observes(delivery, event.identity, descriptor)
+            delivery.observed = whole if takes else bare
+        if delivery.written is not None:
+            delivery.written = whole if accepted and self._writes(descriptor) else bare
+
+    # ---- taking turns
+
+    def _refuse_reentry(self) -> None:
+        if self._busy:
+            under_way = _UNDER_WAY.get()
+            if under_way is not None and under_way is self._current:
+                raise OutOfTurnError("a consumer cannot tell a fact while it is given one", argument="emit")
+
+    async def _wait(self) -> None:
+        turn = anyio.Event()
+        self._waiting.append(turn)
+        try:
+            await turn.wait()
+        except BaseException:
+            if turn.is_set():
+                self._leave()
+            else:
+                self._waiting.remove(turn)
+            raise
+
+    def _leave(self) -> None:
+        if self._waiting:
+            self._waiting.popleft().set()
+        else:
+            self._busy = False
+
+    # ---- delivering
+
+    async def _deliver_noted(self, before: int) -> Exception | None:
+        first: Exception | None = None
+        while self._noted and self._noted[0].sequence < before:
+            error = await self._deliver(self._noted.popleft())
+            first = first or error
+        return first
+
+    async def _deliver(self, delivery: _Delivery) -> Exception | None:
+        """Bring an event to the observer, then to the output; return what the observer raised."""
+        if delivery.observed is None and delivery.written is None:
+            return delivery.error
+        self._current = delivery
+        token = _UNDER_WAY.set(delivery)
+        try:
+            if delivery.observed is not None:
+                await self._observe(delivery, delivery.observed)
+            if delivery.written is not None:
+                await self._write(delivery.written)
+        finally:
+            self._current = None
+            _UNDER_WAY.reset(token)
+        return delivery.error
+
+    async def _observe(self, delivery: _Delivery, event: CoreEvent) -> None:
+        observer = self.options.observer
+        if observer is None:
+            return
+        try:
+            given: object = observer.on_event(event)
+            if hasattr(type(given), "__await__"):
+                await cast("Awaitable[object]", given)
+        except Exception as error:  # noqa: BLE001 - raised to the emitter once the output has the event
+            delivery.error = delivery.error or error
+
+    async def _write(self, event: CoreEvent) -> None:
+        output = self.options.output
+        if output is None:
+            return
+        try:
+            given: object = output.write(event)
+            if hasattr(type(given), "__await__"):
+                await cast("Awaitable[object]", given)
+        except Exception as error:  # noqa: BLE001 - an output never stops a run
+            self._count(error)
+
+    def _count(self, error: Exception) -> None:
+        self.output_errors += 1
+        tell: Callable[[ErrorInfo], object] | None = self.options.on_output_error
+        if tell is not None:
+            with suppress(Exception):  # a broken report of a broken output stops no run either
+                sync_result(tell(get_error_info(error)), argument="on_output_error")
+
+
+def _built(
+    name: CoreEventName, payload: CoreEventPayload | Callable[[], CoreEventPayload], limits: DiagnosticLimits
+) -> CoreEventPayload:
+    kind = PAYLOADS[name]
+    built: Any = payload if type(payload) is kind else _called(payload)
+    if type(built) is not kind:
+        raise UsageError(f"{name} says {kind.__name__}, not {type(built).__name__}", argument="payload")
+    return bounded_report(built, limits)
+
+
+def _called(payload: object) -> object:
+    return sync_result(payload(), argument="payload") if callable(payload) else payload
+
+
+def _with_steps(event: CoreEvent, steps: SubSteps) -> CoreEvent:
+    facts = event.__dict__ | {
+        "sub_steps": steps.entries,
+        "sub_steps_dropped": steps.dropped or None,
+        "sub_steps_truncated": steps.truncated or None,
+    }
+    return trusted(CoreEvent, facts)
