@@ -3,14 +3,17 @@
 Handwritten, one section per façade, and held to the binary by stubtest.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Final, final
 
 from pydantic import JsonValue
-from typing_extensions import override
+from typing_extensions import disjoint_base, override
+
+from runlane.contracts import CancelToken
 
 __all__ = [
     "ChatFragments",
+    "EventQueue",
     "HistoryLog",
     "HistoryPlan",
     "HistorySelection",
@@ -92,6 +95,19 @@ class SseEvent:
     @override
     def __hash__(self) -> int: ...
     def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, object]]: ...
+
+@disjoint_base
+class EventQueue:
+    """The base of a reader: events at hand, given by `async for` without a coroutine for each.
+
+    A step takes the next event when it is awaited. If there is none, or `_token` is not None, it
+    awaits the reader's `_advance` instead. Where there is no global interpreter lock it always does.
+    """
+
+    _events: list[SseEvent]
+    _next: int
+    _token: CancelToken | None
+    def __anext__(self) -> Awaitable[SseEvent]: ...
 
 @final
 class IncompleteSseEvent:

@@ -58,6 +58,19 @@ def test_the_oldest_turn_goes_first_and_instructions_stay() -> None:
     assert [record.id for record in selected.messages] == ["S", "U2", "A2"]
 
 
+def test_a_turn_that_a_handle_already_asked_about_still_grows_over_a_change_of_conversation() -> None:
+    """Asked after each record or once at the end, a budget finds the same turns, whoever's records they hold."""
+    foreign = assistant("A0", status="superseded", conversation_id="other")
+    records = [user("U1"), foreign, assistant("A1"), user("U2"), assistant("A2")]
+    grown = History()
+    for record in records:
+        grown.append(stored(record))
+        grown.give_counts("t", {record.id: ONE})
+        grown.select(2, counter="t", keep_recent_turns=1)
+    expected = select_history(records, 2, one, keep_recent_turns=1)
+    assert list(grown.select(2, counter="t", keep_recent_turns=1).kept) == list(expected.kept) == [3, 4]
+
+
 @pytest.mark.parametrize(
     ("superseded", "outcome", "first"),
     [("barrier", "oversized", "protected-incomplete-turn"), ("drop", "truncated", "oldest-eligible-turn")],

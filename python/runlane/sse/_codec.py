@@ -6,6 +6,7 @@ native half once, here.
 """
 
 from runlane._native import (
+    EventQueue,
     IncompleteSseEvent,
     SseDecoder,
     SseEvent,
@@ -14,6 +15,6 @@ from runlane._native import (
 )
 from runlane.errors import InvalidValueError, SseEncodingError, SseLimitError, UsageError
 
-__all__ = ["IncompleteSseEvent", "SseDecoder", "SseEvent", "encode_sse"]
+__all__ = ["EventQueue", "IncompleteSseEvent", "SseDecoder", "SseEvent", "encode_sse"]
 
 adopt_errors({error.code: error for error in (InvalidValueError, SseEncodingError, SseLimitError, UsageError)})

@@ -2,7 +2,8 @@
 
 The reader asks the body for bytes only when every event of the earlier ones has been handed out.
 One cancel scope is open while it waits, for the token and the silence limit; events that are at
-hand cost no scope and no checkpoint. What is true at the same time counts in this order:
+hand cost no scope and no checkpoint, and without a token no coroutine either: their steps are the
+native ones of `EventQueue`. What is true at the same time counts in this order:
 cancellation of an enclosing scope, the token's reason, events at hand, a fault of the stream,
 silence.
 """
@@ -26,7 +27,7 @@ from runlane.errors import (
     UsageError,
 )
 from runlane.sse._closing import close_source, refuse_awaitable, require_sync
-from runlane.sse._codec import IncompleteSseEvent, SseDecoder, SseEvent
+from runlane.sse._codec import EventQueue, IncompleteSseEvent, SseDecoder, SseEvent
 
 __all__ = ["SseReadOptions", "SseReader", "read_sse"]
 
@@ -126,12 +127,22 @@ def _checked(options: SseReadOptions | Mapping[str, object] | None) -> SseReadOp
     return SseReadOptions(**cast("Mapping[str, Any]", options))
 
 
-class SseReader(AsyncIterator[SseEvent]):
+class SseReader(EventQueue, AsyncIterator[SseEvent]):
     """The events of one body; one task at a time reads them. Made by `read_sse`.
 
     Whatever ends the iteration (the end of the body, a failure, the token, a cancellation) closes
     the body if it can be closed, shielded and for at most one second. After that every step raises
     `StopAsyncIteration`.
+
+    A step takes its event when it is awaited, not when it is made; like that of an async generator it
+    is an awaitable, but no coroutine. It raises:
+
+    * `StopAsyncIteration`: the body ended, or the reading ended before in any way;
+    * `SseLimitError`: a line or an event is longer than allowed; the events before it were handed out;
+    * `SseEncodingError`: the body is not UTF-8 and `strict_utf8` is set;
+    * `SseIdleTimeoutError`: the body was silent for too long;
+    * `StreamBusyError`: another task is waiting for an event; it is unharmed;
+    * the token's error, or what the body raised.
 
     Attributes:
         incomplete: What a body that ended without a blank line left behind; None until then, and
@@ -145,12 +156,10 @@ class SseReader(AsyncIterator[SseEvent]):
         "_decoder",
         "_discarded",
         "_ended",
-        "_events",
         "_guarded",
         "_iterator",
         "_last",
         "_options",
-        "_token",
         "incomplete",
     )
 
@@ -161,8 +170,10 @@ class SseReader(AsyncIterator[SseEvent]):
         self._token = options.signal
         self._guarded = options.signal is not None or options.idle_timeout is not None
         self._decoder = options.new_decoder()
-        # The events at hand, last one first; whether closing threw some away; the last one handed out.
-        self._events: list[SseEvent] = []
+        # The events of the last chunk, and the place of the next one among them.
+        self._events = []
+        self._next = 0
+        # Whether closing threw some away; the last one handed out of earlier chunks.
         self._discarded = False
         self._last: SseEvent | None = None
         self._iterator: AsyncIterator[bytes] | None = None
@@ -173,9 +184,10 @@ class SseReader(AsyncIterator[SseEvent]):
     @property
     def last_event_id(self) -> str:
         """The id to resume after: that in force as of the events handed out."""
-        if not self._events and not self._discarded:
+        if self._next == len(self._events) and not self._discarded:
             return self._decoder.last_event_id
-        return "" if self._last is None else self._last.last_event_id
+        last = self._handed_out()
+        return "" if last is None else last.last_event_id
 
     @property
     def retry_ms(self) -> int | None:
@@ -186,29 +198,17 @@ class SseReader(AsyncIterator[SseEvent]):
     def __aiter__(self) -> Self:
         return self
 
-    @override
-    async def __anext__(self) -> SseEvent:
-        """Return the next event.
-
-        Raises:
-            StopAsyncIteration: The body ended, or the reading ended before in any way.
-            SseLimitError: A line or an event is longer than allowed; the events before it were
-                handed out.
-            SseEncodingError: The body is not UTF-8 and `strict_utf8` is set.
-            SseIdleTimeoutError: The body was silent for too long.
-            StreamBusyError: Another task is waiting for an event; it is unharmed.
-            Exception: The token's error, or what the body raised.
-        """
-        if self._events and (self._token is None or not self._token.cancelled):
-            self._last = event = self._events.pop()
-            return event
+    async def _advance(self) -> SseEvent:
+        """Take a step for which no event is at hand, or a token must be asked."""
+        if self._next < len(self._events) and (self._token is None or not self._token.cancelled):
+            return self._pop()
         if self._busy:
             raise StreamBusyError(argument="SseReader")
         if self._ended:
             raise StopAsyncIteration
         self._busy = True
         try:
-            return await self._next()
+            return await self._wait()
         except GeneratorExit:  # the event loop is gone, nothing can be awaited
             self._ended = True
             raise
@@ -218,7 +218,7 @@ class SseReader(AsyncIterator[SseEvent]):
         finally:
             self._busy = False
 
-    async def _next(self) -> SseEvent:
+    async def _wait(self) -> SseEvent:
         """Read until there is an event."""
         while True:
             await checkpoint_if_cancelled()
@@ -234,8 +234,21 @@ class SseReader(AsyncIterator[SseEvent]):
                 chunk = await self._read()
             self._take(chunk)
             if self._events:
-                self._last = self._events.pop()
-                return self._last
+                return self._pop()
+
+    def _pop(self) -> SseEvent:
+        """Hand the next event out."""
+        self._next += 1
+        return self._events[self._next - 1]
+
+    def _handed_out(self) -> SseEvent | None:
+        """Return the last event handed out."""
+        return self._events[self._next - 1] if self._next else self._last
+
+    def _put(self, events: list[SseEvent]) -> None:
+        """Have these events at hand instead of the earlier ones."""
+        self._last = self._handed_out()
+        self._events, self._next = events, 0
 
     async def _stop(self, token: CancelToken) -> None:
         """Raise the token's reason once the body is closed, outside every `except` block."""
@@ -246,11 +259,10 @@ class SseReader(AsyncIterator[SseEvent]):
     def _take(self, chunk: bytes | None) -> None:
         """Read the events in a chunk; at the end of the body settle what is left."""
         if chunk is not None:
-            self._events = self._decoder.feed(chunk)
-            self._events.reverse()
+            self._put(self._decoder.feed(chunk))
             return
         self._body_done = True
-        self._events = self._decoder.close()
+        self._put(self._decoder.close())
         self.incomplete = self._decoder.incomplete
         report = self._options.on_incomplete
         if report is not None and self.incomplete is not None:
@@ -303,8 +315,8 @@ class SseReader(AsyncIterator[SseEvent]):
         """
         if self._busy:
             raise StreamBusyError(argument="SseReader")
-        self._discarded = self._discarded or bool(self._events)
-        self._events = []
+        self._discarded = self._discarded or self._next < len(self._events)
+        self._put([])
         await self._end()
 
     async def __aenter__(self) -> Self:

@@ -27,4 +27,11 @@ mod _native {
     use crate::openai_chat::scan_chat_chunk;
     #[pymodule_export]
     use crate::sse::{IncompleteSseEvent, SseDecoder, SseEvent, encode_sse};
+
+    use pyo3::prelude::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("EventQueue", crate::sse::event_queue(module.py())?)
+    }
 }

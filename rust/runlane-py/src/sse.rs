@@ -2,10 +2,13 @@
 
 mod decoder;
 mod encode;
+mod feed;
+mod steps;
 mod values;
 
 pub(crate) use decoder::SseDecoder;
 pub(crate) use encode::encode_sse;
+pub(crate) use steps::event_queue;
 pub(crate) use values::{IncompleteSseEvent, SseEvent};
 
 use pyo3::prelude::*;

@@ -198,8 +198,11 @@ impl BudgetIndex {
 
     /// Forgets the turns that reach to `base` or beyond, and those judged by the same runs.
     fn rewind(&mut self, view: View<'_>, base: usize) {
+        // What is new may go on with the turn that holds the record before it, which is not always the turn of a
+        // projection: that one also ends where the conversation changes.
         let from = base.checked_sub(1).map_or(0, |last| {
-            view.opening(last.min(view.len().saturating_sub(1)))
+            let last = last.min(view.len().saturating_sub(1));
+            view.opening(last).min(self.start_of_turn(last))
         });
         let kept = self
             .turns
@@ -217,6 +220,15 @@ impl BudgetIndex {
             forget(&mut self.depending);
         }
         self.unknown = None;
+    }
+
+    /// Where the known turn starts that holds a record.
+    fn start_of_turn(&self, place: usize) -> usize {
+        let behind = self
+            .turns
+            .partition_point(|turn| to_usize(turn.start) <= place);
+        let turn = behind.checked_sub(1).and_then(|turn| self.turns.get(turn));
+        turn.map_or(0, |turn| to_usize(turn.start))
     }
 
     fn extend(&mut self, view: View<'_>, counter: Option<&Counter>) {

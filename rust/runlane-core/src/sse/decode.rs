@@ -153,6 +153,8 @@ pub struct Decoder {
     line_offset: u64,
     /// Offset in the stream of the chunk being read.
     position: u64,
+    /// How many more bytes may simply be added to the open line.
+    slack: usize,
     block: Block,
     tail: RawTail,
     last_event_id: Vec<u8>,
@@ -173,6 +175,7 @@ impl Decoder {
             line: Vec::new(),
             line_offset: 0,
             position: 0,
+            slack: 0,
             block: Block::default(),
             tail: RawTail::default(),
             last_event_id: Vec::new(),
@@ -217,6 +220,37 @@ impl Decoder {
             self.read_lines(chunk, rest, &mut emit);
         }
         self.position = self.position.saturating_add(chunk.len() as u64);
+        self.slack = self.slack();
+    }
+
+    /// Reads one byte that does no more than make the open line longer; false if it may do more, and then nothing has
+    /// happened. [`Decoder::feed`] takes every byte, this one only saves a byte that comes alone most of the way.
+    #[inline]
+    pub fn take_byte(&mut self, byte: u8) -> bool {
+        if self.slack == 0 || matches!(byte, b'\n' | b'\r') {
+            return false;
+        }
+        self.slack = self.slack.saturating_sub(1);
+        self.position = self.position.saturating_add(1);
+        self.line.push(byte);
+        true
+    }
+
+    /// How many bytes the open line may grow by; none if the next byte may mean anything else.
+    fn slack(&self) -> usize {
+        let Some(first) = self.line.first() else {
+            return 0;
+        };
+        if self.held_cr {
+            return 0;
+        }
+        let room = self.limits.event.saturating_sub(self.block.bytes);
+        let most = if *first == b':' {
+            self.limits.line
+        } else {
+            self.limits.line.min(room)
+        };
+        most.saturating_sub(self.line.len())
     }
 
     /// Ends the stream: emits what a held CR completes and settles what is left unfinished.
@@ -225,6 +259,7 @@ impl Decoder {
             return;
         }
         self.closed = true;
+        self.slack = 0;
         let bom = self
             .bom
             .take()

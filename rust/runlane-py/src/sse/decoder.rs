@@ -6,7 +6,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use runlane_core::sse::{Decoder, Event, Fault, Incomplete, Limits};
 
 use super::values::{IncompleteSseEvent, SseEvent};
-use super::whole_number;
+use super::{feed, whole_number};
 use crate::error::{misuse, refusal};
 
 /// The default of both limits: 1 MiB.
@@ -48,34 +48,10 @@ impl SseDecoder {
         })
     }
 
-    /// Take the next bytes and return the events they complete.
-    #[pyo3(signature = (chunk, /))]
-    fn feed<'py>(&mut self, chunk: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
-        let py = chunk.py();
-        let Ok(chunk) = chunk.cast::<PyBytes>() else {
-            let kind = chunk.get_type();
-            return Err(misuse(
-                py,
-                "chunk",
-                &format!("must be bytes, not {}", kind.name()?),
-            ));
-        };
-        if let Some(fault) = self.core.fault() {
-            return Err(self.raise(py, fault));
-        }
-        if self.core.is_closed() {
-            return Err(misuse(
-                py,
-                "feed",
-                "the decoder is closed; a new stream needs a new decoder",
-            ));
-        }
-        let mut found = Collector::new(py, &mut self.texts);
-        self.core.feed(chunk.as_bytes(), |event| found.add(event));
-        match found.finish()? {
-            Some(events) => Ok(events),
-            None => Ok(self.nothing(py)),
-        }
+    /// Take the next bytes and return the events they complete; see [`feed`] for why it is made by hand.
+    #[classattr]
+    fn feed(py: Python<'_>) -> PyResult<Py<PyAny>> {
+        feed::method(&py.get_type::<Self>())
     }
 
     /// End the stream and return what a held-back CR completes.
@@ -117,15 +93,53 @@ impl SseDecoder {
 }
 
 impl SseDecoder {
+    /// Takes the next bytes and gives the events they complete.
+    pub(super) fn take<'py>(&mut self, chunk: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
+        let py = chunk.py();
+        let Ok(chunk) = chunk.cast::<PyBytes>() else {
+            let kind = chunk.get_type();
+            return Err(misuse(
+                py,
+                "chunk",
+                &format!("must be bytes, not {}", kind.name()?),
+            ));
+        };
+        if let Some(fault) = self.core.fault() {
+            return Err(self.raise(py, fault));
+        }
+        if self.core.is_closed() {
+            return Err(misuse(
+                py,
+                "feed",
+                "the decoder is closed; a new stream needs a new decoder",
+            ));
+        }
+        let mut found = Collector::new(py, &mut self.texts);
+        self.core.feed(chunk.as_bytes(), |event| found.add(event));
+        match found.finish()? {
+            Some(events) => Ok(events),
+            None => Ok(self.nothing(py)),
+        }
+    }
+
+    /// Takes a byte that only makes the open line longer; None if it does more, and then nothing has happened.
+    #[inline]
+    pub(super) fn take_byte<'py>(
+        &mut self,
+        py: Python<'py>,
+        byte: u8,
+    ) -> Option<Bound<'py, PyList>> {
+        let spare = self.spare.bind(py);
+        (is_free(spare) && self.core.take_byte(byte)).then(|| spare.clone())
+    }
+
     /// An empty list that nobody else holds: the one returned last, if it is free again and still empty.
     ///
     /// A chunk of a few bytes completes nothing, and making a list would be a third of the work.
     #[inline]
     fn nothing<'py>(&mut self, py: Python<'py>) -> Bound<'py, PyList> {
         let spare = self.spare.bind(py);
-        // SAFETY: a pointer of a live object, and the count is only read.
-        let holders = unsafe { ffi::Py_REFCNT(spare.as_ptr()) };
-        if holders == 1 && spare.is_empty() {
+        if is_free(spare) {
             return spare.clone();
         }
         let fresh = PyList::empty(py);
@@ -142,6 +156,14 @@ impl SseDecoder {
     fn raise(&mut self, py: Python<'_>, fault: Fault) -> PyErr {
         PyErr::from_value(self.error(py, fault).bind(py).clone())
     }
+}
+
+/// Whether a list of ours is held by nobody else, and still empty.
+#[inline]
+fn is_free(list: &Bound<'_, PyList>) -> bool {
+    // SAFETY: a pointer of a live object, and the count is only read.
+    let holders = unsafe { ffi::Py_REFCNT(list.as_ptr()) };
+    holders == 1 && list.is_empty()
 }
 
 /// What becomes of events on their way to Python: the list they go to, and the first failure to make one.
