@@ -5,6 +5,7 @@ A `History` holds stored records as bytes and parses each once; the functions do
 attached before a projection.
 """
 
+from runlane.history._barrier import BarrierReason, CompactionBarrier, compaction_barrier
 from runlane.history._budget import (
     BudgetDecision,
     BudgetOutcome,
@@ -57,6 +58,7 @@ __all__ = [
     "BYTE_BOUND",
     "DEFAULT_PROJECTION",
     "RUNTIME_EVIDENCE",
+    "BarrierReason",
     "BudgetDecision",
     "BudgetOutcome",
     "BudgetReason",
@@ -65,6 +67,7 @@ __all__ = [
     "CallEvidence",
     "CompactableHistory",
     "CompactableRange",
+    "CompactionBarrier",
     "EvidencePolicy",
     "FileResolver",
     "History",
@@ -81,6 +84,7 @@ __all__ = [
     "SelectHistoryOptions",
     "Selection",
     "TokenCounter",
+    "compaction_barrier",
     "compaction_turns",
     "count_tool_schemas",
     "is_assistant_evidence",

@@ -125,6 +125,8 @@ class RunOperation(Record):
         operation_id: The same over all phases, different for each step.
         step: 0-based; given for `model-request`, absent for `compaction`.
         started_at, first_output_at, finished_at: Wall clock; not a duration, and not checked for order.
+        code: Of a compaction that ended: what came of it, as a dotted code such as `compaction.applied`. Never the text
+            of an error.
     """
 
     operation_id: RecordId
@@ -134,6 +136,7 @@ class RunOperation(Record):
     started_at: Timestamp
     first_output_at: Timestamp | None = None
     finished_at: Timestamp | None = None
+    code: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*(\.[a-z0-9_]+)*$", max_length=100)] | None = None
 
     @model_validator(mode="after")
     def _phase_agrees(self) -> Self:

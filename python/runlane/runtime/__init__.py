@@ -2,6 +2,20 @@
 
 from runlane.runtime._announcing import OnPublishError, Publisher
 from runlane.runtime._blocking import BlockingRuntime
+from runlane.runtime._compaction import StructuredCompaction
+from runlane.runtime._compaction_run import compact_in_run, compaction_is_due
+from runlane.runtime._compaction_values import (
+    Compact,
+    CompactionContext,
+    CompactionOutcome,
+    CompactionProbe,
+    CompactionRefusal,
+    CompactionResult,
+    StructuredCompactionConfig,
+    Summarised,
+    SummaryDraft,
+    SummaryRequest,
+)
 from runlane.runtime._config import (
     CloseConfig,
     DeliveryConfig,
@@ -70,6 +84,12 @@ __all__ = [
     "ChoosePolicy",
     "CloseConfig",
     "CloseResult",
+    "Compact",
+    "CompactionContext",
+    "CompactionOutcome",
+    "CompactionProbe",
+    "CompactionRefusal",
+    "CompactionResult",
     "ContextUsage",
     "CoordinatedRun",
     "Decide",
@@ -110,7 +130,12 @@ __all__ = [
     "StepPrompt",
     "StopPolicy",
     "StopReason",
+    "StructuredCompaction",
+    "StructuredCompactionConfig",
     "SubmittedInput",
+    "Summarised",
+    "SummaryDraft",
+    "SummaryRequest",
     "TerminalAcceptance",
     "TerminalAcceptanceInput",
     "ToolSource",
@@ -121,6 +146,8 @@ __all__ = [
     "TurnPart",
     "TurnStopped",
     "TurnTools",
+    "compact_in_run",
+    "compaction_is_due",
     "context_usage",
     "define_protocol",
     "has_terminal_output",
