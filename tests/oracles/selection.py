@@ -215,10 +215,49 @@ def compactable(
 ) -> tuple[int, int]:
     """Where the replaced range starts (behind a leading summary) and where it ends."""
     start = 1 if records and records[0].role == "summary" else 0
-    prefix = []
-    for turn in compaction_turns(records):
-        if not is_complete(records, turn, policy, active_runs):
-            break
-        prefix.append(turn)
-    eligible = prefix[: max(0, len(prefix) - keep_recent_turns)]
+    turns = compaction_turns(records)
+    units = []
+    while turns:
+        size = 1
+        if not is_complete(records, turns[0], policy, active_runs):
+            spanned = answered_within(records, turns) if policy.dangling_calls == "close" else None
+            if spanned is None or not is_complete(records, joined(turns[:spanned]), policy, active_runs):
+                break
+            size = spanned
+        units.append(joined(turns[:size]))
+        turns = turns[size:]
+    eligible = units[: max(0, len(units) - keep_recent_turns)]
     return start, eligible[-1][-1] + 1 if eligible else start
+
+
+def joined(turns: Sequence[Sequence[int]]) -> list[int]:
+    """Several turns as one."""
+    return [index for turn in turns for index in turn]
+
+
+def answered_within(records: Sequence[Message], turns: Sequence[Sequence[int]]) -> int | None:
+    """How many turns it takes until what they ask for is answered; None if an approval still waits.
+
+    As many as hold every answer and result that belongs to a call among them, and no more.
+    """
+    size = 1
+    while True:
+        inside = [part for i in joined(turns[:size]) for part in records[i].parts]
+        later = [(n, part) for n, turn in enumerate(turns[size:], size) for i in turn for part in records[i].parts]
+        calls = {p.call_id for p in inside if p.type == "tool-call"}
+        calls -= {p.call_id for p in inside if p.type == "tool-result"}
+        asked = {p.approval_id for p in inside if p.type == "tool-approval-request"}
+        asked -= {p.approval_id for p in inside if p.type == "tool-approval-response"}
+        if not calls:
+            return size
+        if not asked <= {p.approval_id for _, p in later if p.type == "tool-approval-response"}:
+            return None
+        needed = [
+            n
+            for n, p in later
+            if (p.type == "tool-approval-response" and p.approval_id in asked)
+            or (p.type == "tool-result" and p.call_id in calls)
+        ]
+        if not needed:
+            return size
+        size = max(needed) + 1

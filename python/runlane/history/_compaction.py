@@ -12,6 +12,7 @@ from typing_extensions import Unpack
 from runlane._native import HistoryLog
 from runlane.history._bridge import log_of, require_count
 from runlane.history._policy import BARE_EVIDENCE, EvidencePolicy, packed_policy
+from runlane.history._spans import unit_ends
 from runlane.records import Message
 
 __all__ = [
@@ -78,7 +79,9 @@ def select_compactable_history(
 ) -> CompactableHistory:
     """Select the oldest complete turns but the newest `keep_recent_turns` of them.
 
-    The first turn that is not complete is a barrier: nothing behind it is eligible, whatever the policy.
+    The first turn that is not complete is a barrier: nothing behind it is eligible, whatever the policy. Under
+    `dangling_calls="close"` an approval that a person answered some turns later is no barrier any more: the turns from
+    its request to its answer count as one, and are replaced together or not at all.
 
     Raises:
         UsageError: `keep_recent_turns` is no int.
@@ -101,11 +104,16 @@ def compactable_range(
     log: HistoryLog, keep_recent_turns: int, options: SelectCompactableHistoryOptions
 ) -> CompactableRange:
     """Select from a native handle."""
-    leads, end = log.compactable(
-        require_count(keep_recent_turns, "keep_recent_turns"),
-        packed_policy(options.get("evidence_policy", BARE_EVIDENCE)),
-        list(options.get("active_runs", ())),
-    )
+    keep = require_count(keep_recent_turns, "keep_recent_turns")
+    evidence = options.get("evidence_policy", BARE_EVIDENCE)
+    policy, active = packed_policy(evidence), list(options.get("active_runs", ()))
+    leads, end = log.compactable(keep, policy, active)
+    if evidence.dangling_calls == "close":
+        _, barrier = log.compactable(0, policy, active)
+        if barrier < len(log):
+            ends = unit_ends(log, barrier, policy, active)
+            eligible = ends[: max(0, len(ends) - keep)]
+            end = eligible[-1] if eligible else int(leads)
     return CompactableRange(leads, int(leads), end)
 
 

@@ -280,11 +280,8 @@ class _Compacting(Generic[S]):
             return self._result("not_found", snapshot)
         if not isinstance(outcome, Applied | Duplicate):
             raise UsageError(f"gave {type(outcome).__name__}", argument="store")
-        after = snapshot.model_copy(
-            update={"version": snapshot.version + 1, "messages": _with_summary(snapshot.messages, replaced, message)}
-        )
         return dataclasses.replace(
-            self._result("applied", after),
+            self._result("applied", _after(snapshot, replaced, message)),
             summary=message,
             replaced=replaced,
             closed_calls=_open_calls(selection.compactable),
@@ -343,12 +340,15 @@ def _refused(error: ValidationError, argument: str) -> InvalidValueError:
     return InvalidValueError(first["msg"], argument=path)
 
 
-def _with_summary(messages: Sequence[Message], replaced: Sequence[str], summary: Message) -> tuple[Message, ...]:
-    """Return the active history after a replacement."""
+def _after(snapshot: Snapshot, replaced: Sequence[str], summary: Message) -> Snapshot:
+    """Return the snapshot as it is after a replacement: the version was the one it was made of."""
     gone = frozenset(replaced)
-    place = next(index for index, message in enumerate(messages) if message.id in gone)
-    rest = [message for message in messages if message.id not in gone]
-    return (*rest[:place], summary, *rest[place:])
+    place = next(index for index, message in enumerate(snapshot.messages) if message.id in gone)
+    rest = [message for message in snapshot.messages if message.id not in gone]
+    messages = (*rest[:place], summary, *rest[place:])
+    owners = {message.run_id for message in messages}
+    runs = tuple(run for run in snapshot.runs if run.is_active or run.id in owners)
+    return snapshot.model_copy(update={"version": snapshot.version + 1, "messages": messages, "runs": runs})
 
 
 def _open_calls(messages: Iterable[Message]) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ Record = Callable[[RunOperation], Awaitable[object]]
 """Makes an operation record of the run durable; raises if the run is not held any more."""
 
 _FAILED: Final = "compaction.failed"
+_STOPPED: Final = "aborted"
 _FAILURES: Final = frozenset({"empty", "not-smaller"})
 
 
@@ -79,7 +80,7 @@ async def compact_in_run(
     except BaseException as error:
         _spend_once(spend, None, reported)
         stopped = context.signal.cancelled or not isinstance(error, Exception)
-        code = error.code if isinstance(error, RunlaneError) else _FAILED
+        code = error.code if isinstance(error, RunlaneError) else _STOPPED if stopped else _FAILED
         with anyio.CancelScope(shield=True), suppress(Exception):
             await record(_ended(started, "cancelled" if stopped else "failed", code, clock))
         raise

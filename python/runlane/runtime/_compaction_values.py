@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Literal, Protocol, TypeAlias, TypeVar
 
@@ -108,7 +108,7 @@ class Compact(Protocol):
     asks it first with the records at hand, which costs next to nothing and records nothing.
     """
 
-    async def __call__(self, context: CompactionContext, /) -> CompactionResult:
+    def __call__(self, context: CompactionContext, /) -> Awaitable[CompactionResult]:
         """Compact if that is needed. An exception fails the run it happens in and leaves the history as it was."""
         ...
 

@@ -92,6 +92,8 @@ class FaultyStore(Store):
             plan: Asked at every call what goes wrong with it; None: nothing does.
         """
         self.inner = inner
+        self.clock = inner.clock
+        self.ids = inner.ids
         self.plan = plan
         self.calls: list[StoreCall] = []
         self._dead = False
