@@ -4,6 +4,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from pydantic import BaseModel
+
 from runlane.contracts import MaybeAwaitable
 from runlane.records import (
     Message,
@@ -97,6 +99,13 @@ class Talk(Lane):
             cursor = page.next_cursor
             if cursor is None:
                 return found
+
+
+class Notes(BaseModel):
+    """A structured summary."""
+
+    facts: list[str]
+    mood: str = "calm"
 
 
 Summarise = Callable[[SummaryRequest[str]], MaybeAwaitable[str | Summarised[str]]]

@@ -1,22 +1,17 @@
 """Compaction replaces old turns by a summary, or leaves the history as it was and says why."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import anyio
 import pytest
-from pydantic import BaseModel
-from typing_extensions import override
 
-from runlane.contracts import CancelToken
-from runlane.errors import AbortedError, InvalidValueError, StoreUnavailableError, UsageError
-from runlane.history import BARE_EVIDENCE, CompactionBarrier, History
+from runlane.errors import InvalidValueError, UsageError
+from runlane.history import History
 from runlane.models import OpenAITokens
 from runlane.records import Message, Usage, UsageValue
 from runlane.runtime import (
     CompactionContext,
-    CompactionResult,
     StructuredCompaction,
     StructuredCompactionConfig,
     Summarised,
@@ -24,26 +19,19 @@ from runlane.runtime import (
     SummaryRequest,
 )
 from runlane.store import (
-    Command,
     DriverStore,
     Duplicate,
     MemoryStore,
-    NotFound,
-    Outcome,
-    ReplaceCompactedRange,
 )
-from runlane.testing import FakeClock, Fault, FaultyStore
+from runlane.testing import FaultyStore
 from tests.runtime.compacting import (
     LONG,
     STORES,
+    Notes,
     Talk,
-    briefly,
-    call,
     compact,
     compaction,
-    consent_wanted,
     opened,
-    result,
 )
 
 pytestmark = pytest.mark.anyio
@@ -271,13 +259,6 @@ async def test_a_summary_nobody_can_read_is_still_handed_over() -> None:
     assert [None if message is None else message.id for message in given] == [None, "s1"]
 
 
-class Notes(BaseModel):
-    """A structured summary."""
-
-    facts: list[str]
-    mood: str = "calm"
-
-
 async def test_a_structured_summary_is_kept_as_json_and_read_back() -> None:
     """The next summariser gets it as the type it was."""
     seen: list[Notes | None] = []
@@ -298,372 +279,6 @@ async def test_a_structured_summary_is_kept_as_json_and_read_back() -> None:
     assert seen == [None, Notes(facts=["a-in", "a-out"])]
     assert first.summary is not None
     assert first.summary.text == '{"facts":["a-in","a-out"],"mood":"calm"}'
-
-
-# --- refusals, failures -------------------------------------------------------------------------------------------
-
-
-@on_every_store
-@pytest.mark.parametrize(("said", "refusal"), [("", "empty"), (" \n\t", "empty"), (LONG * 9, "not-smaller")])
-async def test_a_summary_that_is_none_is_refused(kind: str, said: str, refusal: str, tmp_path: Path) -> None:
-    """A blank one, and one that counts as much as what it stands for: the history is as it was."""
-    async with opened(kind, tmp_path) as store:
-        talk = Talk(store)
-        await talk.say_turn("a", "b")
-        before = await active(talk)
-        found = await compact(talk, lambda _: said)
-        assert (found.outcome, found.refusal) == ("refused", refusal)
-        assert found.code == f"compaction.{refusal.replace('-', '_')}"
-        await unchanged(talk, before)
-
-
-async def test_a_summary_of_equal_size_is_not_smaller() -> None:
-    """By the same counter on both sides: replacing a message by itself gains nothing."""
-    async with MemoryStore() as store:
-        talk = Talk(store)
-        await talk.say_turn("a", "b")
-        await compact(talk, lambda _: "s" * 60)
-        before = await active(talk)
-        await talk.say_turn("c", reason="superseded")
-        found = await compact(talk, lambda _: "s" * 10_000)
-        assert found.refusal == "not-smaller"
-        assert (await active(talk))[: len(before)] == before
-
-
-@on_every_store
-async def test_a_summariser_that_fails_leaves_the_history_and_its_own_error(kind: str, tmp_path: Path) -> None:
-    """The exception is the caller's own object."""
-    problem = LookupError("no model today")
-
-    def fail(_: SummaryRequest[str]) -> str:
-        raise problem
-
-    async with opened(kind, tmp_path) as store:
-        talk = Talk(store)
-        await talk.say_turn("a", "b")
-        before = await active(talk)
-        with pytest.raises(LookupError) as raised:
-            await compact(talk, fail)
-        assert raised.value is problem
-        await unchanged(talk, before)
-
-
-async def test_an_answer_that_does_not_fit_the_schema_names_the_field() -> None:
-    """A typed error, and the history as it was."""
-    config = StructuredCompactionConfig[Notes](
-        schema=Notes,
-        summarize=lambda _: {"facts": "none"},  # type: ignore[arg-type,return-value]
-        due=lambda _: True,
-    )
-    async with MemoryStore() as store:
-        talk = Talk(store)
-        await talk.say_turn("a", "b")
-        before = await active(talk)
-        with pytest.raises(InvalidValueError) as refused:
-            await StructuredCompaction(config)(CompactionContext(conversation_id=talk.id, store=store))
-        assert refused.value.argument == "summary.facts"
-        await unchanged(talk, before)
-
-
-@pytest.mark.parametrize("wrong", [{"role": "user"}, {"status": "completed"}, {"conversation_id": "other"}, None])
-async def test_a_summary_message_is_a_committed_summary_of_this_conversation(wrong: dict[str, str] | None) -> None:
-    """Anything else is misuse, and the history is as it was."""
-    async with MemoryStore() as store:
-        talk = Talk(store)
-        await talk.say_turn("a", "b")
-        before = await active(talk)
-        message = talk.message("s", "short", "summary")
-        made = None if wrong is None else message.model_copy(update=wrong)
-        with pytest.raises(UsageError) as refused:
-            await compact(talk, create_summary_message=lambda _: made)
-        assert refused.value.argument == "create_summary_message"
-        await unchanged(talk, before)
-
-
-async def test_a_failure_is_not_repeated_at_every_turn() -> None:
-    """Nothing is loaded or asked while the back-off holds, which doubles; a success ends it."""
-    clock = FakeClock()
-    asked: list[float] = []
-
-    def summarize(_: SummaryRequest[str]) -> str:
-        asked.append(clock.monotonic())
-        return "" if len(asked) < 3 else "short"
-
-    async with MemoryStore(clock=clock) as store:
-        counting = FaultyStore(store)
-        talk = Talk(store)
-        await talk.say_turn("a", "b")
-        compacts = compaction(summarize, back_off=10.0)
-        context = CompactionContext(conversation_id=talk.id, store=counting)
-        outcomes: list[str] = []
-        for _ in range(40):
-            outcomes.append((await compacts(context)).code.removeprefix("compaction."))
-            clock.tick(1)
-        assert asked == [0, 10, 30]
-        assert outcomes[:11] == ["empty", *["backing_off"] * 9, "empty"]
-        assert outcomes[30:32] == ["applied", "nothing_eligible"]
-        assert counting.count("load_snapshot") == 3 + outcomes.count("nothing_eligible")
-
-
-async def test_a_back_off_is_a_conversations_own() -> None:
-    """One conversation that cannot be summarised does not hold up another."""
-    compacts = compaction(lambda request: "" if request.conversation_id == "c1" else "short")
-    async with MemoryStore() as store:
-        for name in ("c1", "c2"):
-            await Talk(store, name).say_turn("a", "b")
-        found = [await compacts(CompactionContext(conversation_id=name, store=store)) for name in ("c1", "c2", "c1")]
-    assert [each.code for each in found] == ["compaction.empty", "compaction.applied", "compaction.backing_off"]
-
-
-@on_every_store
-async def test_a_signal_stops_a_summariser_and_nothing_is_written(kind: str, tmp_path: Path) -> None:
-    """Its reason is what the caller sees, and there is no back-off: nobody failed."""
-    signal = CancelToken()
-
-    async def forever(_: SummaryRequest[str]) -> str:
-        signal.cancel("shutdown")
-        await anyio.sleep_forever()
-        return "never"
-
-    async with opened(kind, tmp_path) as store:
-        talk = Talk(store)
-        await talk.say_turn("a", "b")
-        before = await active(talk)
-        compacts = compaction(forever)
-        context = CompactionContext(conversation_id=talk.id, store=store, signal=signal)
-        with pytest.raises(AbortedError) as stopped:
-            await compacts(context)
-        assert stopped.value.reason == "shutdown"
-        await unchanged(talk, before)
-        with pytest.raises(AbortedError):
-            await compacts(context)
-
-
-# --- races --------------------------------------------------------------------------------------------------------
-
-
-@on_every_store
-async def test_input_that_comes_meanwhile_is_never_lost(kind: str, tmp_path: Path) -> None:
-    """The summary made for the old version is thrown away; the next attempt sees the new one and keeps the input."""
-    rounds: list[tuple[str, ...]] = []
-    async with opened(kind, tmp_path) as store:
-        talk = Talk(store)
-        await talk.say_turn("a", "b")
-
-        async def summarize(request: SummaryRequest[str]) -> str:
-            rounds.append(tuple(message.id for message in request.messages))
-            if len(rounds) == 1:
-                await talk.say_turn("c")
-                await talk.accept("d")
-            return f"round {len(rounds)}"
-
-        found = await compact(talk, summarize, max_attempts=3)
-        assert (found.outcome, found.attempts) == ("applied", 2)
-        assert rounds == [("a-in", "a-out"), ("a-in", "a-out", "b-in", "b-out")]
-        assert found.summary is not None
-        assert await talk.message_ids() == [found.summary.id, "c-in", "c-out", "d-in"]
-        assert found.summary.text == "round 2"
-        assert [message.id for message in await talk.everything()][-3:] == ["c-in", "c-out", "d-in"]
-
-
-@on_every_store
-async def test_a_conversation_that_never_rests_is_a_conflict(kind: str, tmp_path: Path) -> None:
-    """After the last attempt the history is what the others made of it, and nothing else."""
-    async with opened(kind, tmp_path) as store:
-        talk = Talk(store)
-        await talk.say_turn("a", "b")
-        names = iter("xyz")
-
-        async def summarize(_: SummaryRequest[str]) -> str:
-            await talk.accept(next(names))
-            return "short"
-
-        found = await compact(talk, summarize, max_attempts=2)
-        assert (found.outcome, found.attempts, found.summary) == ("conflict", 2, None)
-        assert await talk.message_ids() == ["a-in", "a-out", "b-in", "b-out", "x-in", "y-in"]
-
-
-@on_every_store
-async def test_of_three_at_once_one_makes_a_summary(kind: str, tmp_path: Path) -> None:
-    """The others are refused at once, whichever compaction object they use, and exactly one summary is there."""
-    made: list[str] = []
-    go = anyio.Event()
-
-    async def summarize(_: SummaryRequest[str]) -> str:
-        made.append("summary")
-        await go.wait()
-        return "short"
-
-    found: list[CompactionResult] = []
-
-    async with opened(kind, tmp_path) as store:
-        talk = Talk(store)
-        await talk.say_turn("a", "b")
-
-        async def trigger() -> None:
-            found.append(await compact(talk, summarize))
-
-        async with anyio.create_task_group() as tasks:
-            for _ in range(3):
-                tasks.start_soon(trigger)
-            while len(found) < 2:
-                await anyio.wait_all_tasks_blocked()
-            go.set()
-        assert made == ["summary"]
-        assert sorted(each.code for each in found) == [
-            "compaction.applied",
-            "compaction.in_progress",
-            "compaction.in_progress",
-        ]
-        assert [message.role for message in await active(talk)].count("summary") == 1
-
-
-async def test_another_conversation_is_not_held_up() -> None:
-    """One flight each, not one for all."""
-    async with MemoryStore() as store:
-        other = Talk(store, "other")
-        await other.say_turn("a", "b")
-        talk = Talk(store)
-        await talk.say_turn("a", "b")
-
-        async def summarize(request: SummaryRequest[str]) -> str:
-            return briefly(request) if request.conversation_id == "other" else (await compact(other)).code
-
-        assert (await compact(talk, summarize)).outcome == "applied"
-        assert (await active(talk))[0].text == "compaction.applied"
-
-
-@on_every_store
-async def test_a_lost_reply_is_found_out(kind: str, tmp_path: Path) -> None:
-    """The commit was carried out and its answer lost: the same command is sent again and counts as applied."""
-    lost: list[int] = []
-
-    def lose(made: object) -> Fault | None:
-        if getattr(made, "method", "") != "apply" or lost:
-            return None
-        lost.append(1)
-        return Fault(when="after", error=StoreUnavailableError("gone"))
-
-    async with opened(kind, tmp_path) as store:
-        talk = Talk(store)
-        await talk.say_turn("a", "b")
-        context = CompactionContext(conversation_id=talk.id, store=FaultyStore(store, lose))
-        found = await compaction()(context)
-        assert (found.outcome, lost) == ("applied", [1])
-        assert found.snapshot == await store.load_snapshot(talk.id)
-
-
-class Forgetful(MemoryStore):
-    """A store that finds nothing to replace, as after a repair by hand."""
-
-    @override
-    async def apply(self, conversation_id: str, commands: Sequence[Command], /) -> tuple[Outcome, ...]:
-        if any(isinstance(command, ReplaceCompactedRange) for command in commands):
-            return (NotFound(),)
-        return await super().apply(conversation_id, commands)
-
-
-async def test_something_gone_is_not_found() -> None:
-    """It is not tried again; the history that was looked at is returned."""
-    async with Forgetful() as store:
-        talk = Talk(store)
-        await talk.say_turn("a", "b")
-        found = await compact(talk, max_attempts=3)
-        assert (found.outcome, found.attempts) == ("not_found", 1)
-        assert found.snapshot == await store.load_snapshot(talk.id)
-
-
-# --- barriers -----------------------------------------------------------------------------------------------------
-
-
-@on_every_store
-async def test_a_call_of_a_dead_process_does_not_stop_compaction(kind: str, tmp_path: Path) -> None:
-    """Once its run has ended the call is closed; the result names it, and the summariser is told it may have run."""
-    told: list[str] = []
-
-    def summarize(request: SummaryRequest[str]) -> str:
-        told.extend(str(message) for message in request.project().messages)
-        return "short"
-
-    async with opened(kind, tmp_path) as store:
-        talk = Talk(store)
-        await talk.say_turn("a", parts=(call("k"),), reason="abandoned")
-        await talk.say_turn(*"bcd")
-        found = await compact(talk, summarize)
-        assert (found.outcome, found.closed_calls) == ("applied", ("k",))
-        assert any("unknown" in text for text in told)
-
-
-async def test_a_prefix_behind_a_dangling_call_stays_when_the_policy_says_so() -> None:
-    """Under the plain policy the call is a barrier, and the result names it."""
-    async with MemoryStore() as store:
-        talk = Talk(store)
-        await talk.say_turn("a")
-        await talk.say_turn("b", parts=(call("k"),))
-        await talk.say_turn(*"cdef")
-        before = await active(talk)
-        found = await compact(talk, evidence_policy=BARE_EVIDENCE)
-        assert (found.outcome, found.barrier) == ("nothing_eligible", CompactionBarrier("b-in", "open-call"))
-        await unchanged(talk, before)
-
-
-@pytest.mark.parametrize("reason", ["provider_failure", "superseded"])
-async def test_a_failed_or_superseded_answer_blocks_only_when_the_policy_says_so(reason: str) -> None:
-    """A runtime's own policy lets compaction go on."""
-    async with MemoryStore() as store:
-        talk = Talk(store)
-        await talk.say_turn("a", reason=reason)  # type: ignore[arg-type]
-        await talk.say_turn("b", "c")
-        blocked = await compact(talk, evidence_policy=BARE_EVIDENCE)
-        assert (blocked.outcome, blocked.barrier) == ("nothing_eligible", CompactionBarrier("a-in", "not-evidence"))
-        assert (await compact(talk)).replaced == ("a-in", "a-out", "b-in", "b-out")
-
-
-@on_every_store
-async def test_an_approval_that_waits_stays_outside_the_summary(kind: str, tmp_path: Path) -> None:
-    """Twenty turns later it is still there, the late answer meets it, and then it may be compacted."""
-    async with opened(kind, tmp_path) as store:
-        talk = Talk(store)
-        await talk.say_turn("a", "b")
-        await talk.say_turn("c", parts=(call("k"), consent_wanted("p", "k")), reason="provider_stop")
-        for number in range(20):
-            await talk.say_turn(f"t{number:02}", parts=())
-        first = await compact(talk)
-        assert first.replaced == ("a-in", "a-out")
-        assert first.barrier == CompactionBarrier("c-in", "pending-approval")
-        again = await compact(talk)
-        assert (again.outcome, again.barrier) == ("nothing_eligible", CompactionBarrier("c-in", "pending-approval"))
-        assert "c-out" in await talk.message_ids()
-        await talk.consent("d", "p")
-        waiting = await compact(talk)
-        assert (waiting.outcome, waiting.barrier) == ("nothing_eligible", CompactionBarrier("c-in", "pending-approval"))
-        await talk.start("d")
-        await talk.end("d", (result("k"),))
-        await talk.say_turn("e")
-        # From the question to its answer everything is one unit now: it goes whole, and blocks nothing any more.
-        last = await compact(talk)
-        assert (last.outcome, last.barrier) == ("applied", None)
-        assert {"b-in", "c-out", "t00-in", "t19-out", "d-in", "d-out"} <= set(last.replaced)
-        assert last.summary is not None
-        assert await talk.message_ids() == [last.summary.id, "e-in", "e-out"]
-
-
-@on_every_store
-async def test_active_and_waiting_runs_are_barriers(kind: str, tmp_path: Path) -> None:
-    """What is being answered, and what waits behind it, stays as it is."""
-    async with opened(kind, tmp_path) as store:
-        talk = Talk(store)
-        await talk.say_turn("a", "b")
-        await talk.accept("c", "d")
-        await talk.start("c")
-        await talk.say("c", "half")
-        found = await compact(talk)
-        assert found.replaced == ("a-in", "a-out")
-        assert found.barrier == CompactionBarrier("c-in", "active-run")
-        assert found.summary is not None
-        assert await talk.message_ids() == [found.summary.id, "b-in", "b-out", "c-in", "c-out", "d-in"]
-        await talk.end("c")
-        assert (await active(talk))[-2].text == LONG
 
 
 # --- money --------------------------------------------------------------------------------------------------------
