@@ -296,6 +296,21 @@ async def test_leftovers_beyond_the_limit_or_the_signal_get_no_outcome() -> None
             assert len(await scene.runtime.recover()) == 1
 
 
+@pytest.mark.parametrize("page_size", [1, 100])
+async def test_a_recovery_can_be_of_one_conversation(page_size: int) -> None:
+    """Runs of the others are left alone, whatever their ids are."""
+    names = ("a", "b", "b0", "c")
+    async with MemoryStore() as store:
+        ids = {name: await _orphan(store, conversation_id=name, also=("second",)) for name in names}
+        async with opened(ScriptedModel("Hello"), store=store) as scene:
+            assert await scene.runtime.recover(conversation_id="nobody's", page_size=page_size) == []
+            outcomes = await scene.runtime.recover(conversation_id="b", page_size=page_size)
+            assert await _results(outcomes) == ["success", "success"]
+            left = {name: len(await store.list_active_runs(name)) for name in names}
+    assert [outcome.run_id for outcome in outcomes] == ids["b"]
+    assert left == {"a": 2, "b": 0, "b0": 2, "c": 2}
+
+
 @pytest.mark.parametrize(
     ("option", "value", "error"),
     [("page_size", 0, InvalidValueError), ("page_size", 1001, InvalidValueError), ("max_runs", True, UsageError)],

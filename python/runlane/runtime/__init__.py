@@ -29,9 +29,10 @@ from runlane.runtime._context_usage import ContextUsage, context_usage
 from runlane.runtime._coordinator import CloseResult, CoordinatedRun, LaneCoordinator, StopReason
 from runlane.runtime._core import ModelRequest, ModelSource
 from runlane.runtime._files import FilesConfig, GeneratedFile, KeepFile
+from runlane.runtime._history_seeds import SeedPlacement
 from runlane.runtime._inputs import InputLike, RuntimeInput
 from runlane.runtime._managed_loop import ManagedLoopDriver
-from runlane.runtime._policies import ChoosePolicy, InputPolicy, LaneKey, SubmittedInput
+from runlane.runtime._policies import ChoosePolicy, InputPolicy, LaneKey, Preflight, SubmittedInput
 from runlane.runtime._promise import Promise
 from runlane.runtime._protocol import (
     AgentProtocol,
@@ -108,6 +109,7 @@ __all__ = [
     "ModelRequest",
     "ModelSource",
     "OnPublishError",
+    "Preflight",
     "PrepareStep",
     "Promise",
     "ProtocolConfig",
@@ -125,6 +127,7 @@ __all__ = [
     "RunsConfig",
     "RuntimeConfig",
     "RuntimeInput",
+    "SeedPlacement",
     "StepChanges",
     "StepPreparation",
     "StepPrompt",

@@ -10,7 +10,7 @@ from runlane.errors import InvalidValueError, UsageError
 from runlane.models import RetryPolicy
 from runlane.runtime._announcing import OnPublishError, Publisher
 from runlane.runtime._files import FilesConfig
-from runlane.runtime._policies import ChoosePolicy, InputPolicy, LaneKey, check_policy
+from runlane.runtime._policies import ChoosePolicy, InputPolicy, LaneKey, Preflight, check_policy
 from runlane.runtime._protocol import AgentProtocol
 from runlane.runtime._steps import PrepareStep, StopPolicy, check_stop_policies
 from runlane.runtime._turn import TurnDriver
@@ -201,6 +201,9 @@ class RunsConfig:
         coalesce_pending: Whether inputs that come in while a run executes share one successor, which answers them
             together; False. Inputs under `interrupt-next` keep a run of their own. A shared run has the context and
             the request of its first input.
+        preflight: Checks an input before it is written, whether there is a model for it for instance, or None. It may
+            be a coroutine function and may take its time, for which later inputs of the conversation wait. What it
+            raises is what the ticket is rejected with, and then nothing is written.
 
     Raises:
         UsageError, InvalidValueError: A value of the wrong type or outside its range; names the field.
@@ -209,13 +212,15 @@ class RunsConfig:
     policy: InputPolicy | ChoosePolicy = "queue"
     key: LaneKey | None = None
     coalesce_pending: bool = False
+    preflight: Preflight | None = None
 
     def __post_init__(self) -> None:
         if not callable(self.policy):
             check_policy(self.policy, "runs.policy")
-        key: object = self.key
-        if key is not None and not callable(key):
-            raise UsageError("must be callable or None", argument="runs.key")
+        for name in ("key", "preflight"):
+            value: object = getattr(self, name)
+            if value is not None and not callable(value):
+                raise UsageError("must be callable or None", argument=f"runs.{name}")
         if not isinstance(self.coalesce_pending, bool):
             raise UsageError("must be True or False", argument="runs.coalesce_pending")
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from runlane.errors import RuntimeConflictError, UsageError
-from runlane.records import Run
+from runlane.records import Message, Run
 from runlane.runtime._acquiring import abandon_command, cancel_command, ended_result
 from runlane.runtime._coordinator import StopReason
 from runlane.runtime._core import RuntimeCore
+from runlane.runtime._history_seeds import SeedPlacement
 from runlane.runtime._lane_table import LaneTable
-from runlane.store import Applied, Command, Conflict, Outcome, RequestRunInterrupt
+from runlane.store import Applied, Command, Conflict, Outcome, RequestRunInterrupt, SeedConversation
 
 __all__ = ["Control"]
 
@@ -60,6 +61,8 @@ class Control:
             raise UsageError(
                 "must be True: only a run whose executor is known to be gone may be abandoned", argument="stale_owner"
             )
+        if isinstance(expected_revision, bool) or not isinstance(expected_revision, int):
+            raise UsageError("must be an integer", argument="expected_revision")
         run = await self._load(conversation_id, run_id, "abandon")
         stale = run.model_copy(update={"revision": expected_revision})
         return await self._commit(run, abandon_command(self._core, stale, {"stale_owner": True}))
@@ -87,3 +90,17 @@ class Control:
         if result is not None and work is not None and work.item is not None:
             self._core.lanes.withdraw(work.lane, work.item, result)
         return outcomes[-1]
+
+    async def seed(
+        self, conversation_id: str, seed_key: str, messages: tuple[Message, ...], placement: SeedPlacement
+    ) -> Outcome:
+        """Place messages once for ever; see `AgentRuntime.seed`."""
+        command = SeedConversation(
+            command_id=self._core.ids.new("command"),
+            at=self._core.clock.now(),
+            seed_key=seed_key,
+            inputs=messages,
+            placement=placement,
+        )
+        with self._lanes.use(conversation_id) as lane:
+            return (await lane.commit([command]))[-1]

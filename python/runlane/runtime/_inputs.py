@@ -19,7 +19,7 @@ from runlane.records import (
     ToolApprovalResponsePart,
 )
 
-__all__ = ["InputLike", "RuntimeInput", "read_id", "read_input", "read_object"]
+__all__ = ["InputLike", "RuntimeInput", "read_id", "read_input", "read_object", "read_said"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,14 +110,7 @@ def read_input(value: InputLike, metadata: Mapping[str, object] | None, /) -> Ru
         InvalidValueError: A part is malformed, or there is none; names the field.
         UsageError: A role that cannot be submitted, or an input of role `tool` with anything but approval answers.
     """
-    try:
-        role, parts, own = _fields(value)
-        read = _PARTS.validate_python(parts)
-    except ValidationError as error:
-        raise _refusal(error, "input.parts") from None
-    if not read:
-        raise InvalidValueError("must have at least one part", argument="input.parts")
-    _check_storable([part.to_json() for part in read if not isinstance(part, TextPart)], "input.parts")
+    role, read, own = read_said(value, "input")
     kept = read_object(own if metadata is None else metadata, "metadata")
     if role == "tool":
         if not all(isinstance(part, ToolApprovalResponsePart) for part in read):
@@ -128,7 +121,26 @@ def read_input(value: InputLike, metadata: Mapping[str, object] | None, /) -> Ru
     return RuntimeInput(parts=read, metadata=kept)
 
 
-def _fields(value: object) -> tuple[object, object, object]:
+def read_said(value: object, argument: str, /) -> tuple[object, tuple[Part, ...], object]:
+    """Return role, parts (checked, at least one) and metadata of something said; see `InputLike`.
+
+    Raises:
+        InvalidValueError: A part is malformed, or there is none; names the field.
+        UsageError: It is nothing that can be said.
+    """
+    role, parts, metadata = _fields(value, argument)
+    place = f"{argument}.parts"
+    try:
+        read = _PARTS.validate_python(parts)
+    except ValidationError as error:
+        raise _refusal(error, place) from None
+    if not read:
+        raise InvalidValueError("must have at least one part", argument=place)
+    _check_storable([part.to_json() for part in read if not isinstance(part, TextPart)], place)
+    return role, read, metadata
+
+
+def _fields(value: object, argument: str) -> tuple[object, object, object]:
     """Return role, parts and metadata of whatever was submitted."""
     if isinstance(value, str):
         return "user", ({"type": "text", "text": value},), None
@@ -142,4 +154,4 @@ def _fields(value: object) -> tuple[object, object, object]:
         return "user", (value,), None
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
         return "user", tuple(value), None
-    raise UsageError(f"must be text, parts or a message, not {type(value).__name__}", argument="input")
+    raise UsageError(f"must be text, parts or a message, not {type(value).__name__}", argument=argument)

@@ -133,15 +133,20 @@ class LaneRecords:
         self._bytes += len(record)
 
     def _take(self, delta: Delta) -> None:
-        """Apply a change: hold inputs back, and show every run that ended, in order."""
-        if delta.removed:
+        """Apply a change: hold inputs back, and show every run that ended, in order.
+
+        What a change puts into the conversation without a run, a seed or a summary, has a place that the change does
+        not tell: then everything is read again.
+        """
+        inputs = {message_id for run in delta.runs for message_id in run.input_message_ids}
+        if delta.removed or any(message.run_id is None and message.id not in inputs for message in delta.messages):
             self._forget()
             return
         answers: dict[str, Message] = {}
         for message in delta.messages:
             if message.run_id is not None:
                 answers[message.run_id] = message
-            elif message.role in {"user", "tool"} and message.id not in self._history:
+            elif message.id not in self._history:
                 self._held[message.id] = message
         for run in delta.runs:
             if not run.is_active and not self._show_ended(run, answers.get(run.id)):

@@ -18,12 +18,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
+from runlane.contracts import MaybeAwaitable
 from runlane.errors import InvalidValueError
 from runlane.records import JsonObject, QueuePriority
 from runlane.runtime._coordinator import StopReason
 from runlane.runtime._inputs import RuntimeInput
 
-__all__ = ["ABORTS", "ChoosePolicy", "InputPolicy", "LaneKey", "SubmittedInput", "check_policy", "priority_of"]
+__all__ = [
+    "ABORTS",
+    "ChoosePolicy",
+    "InputPolicy",
+    "LaneKey",
+    "Preflight",
+    "SubmittedInput",
+    "check_policy",
+    "priority_of",
+]
 
 InputPolicy: TypeAlias = Literal["queue", "inject", "interrupt", "interrupt-next", "supersede"]
 """What an input does to the run that executes when it comes in."""
@@ -56,6 +66,9 @@ class SubmittedInput:
 
 ChoosePolicy: TypeAlias = Callable[[SubmittedInput], InputPolicy]
 """Chooses the policy of one input. Called by `submit` itself, so it must not wait; what it raises, `submit` raises."""
+
+Preflight: TypeAlias = Callable[[SubmittedInput], MaybeAwaitable[object]]
+"""Checks an input before it is written; what it returns does not matter."""
 
 LaneKey: TypeAlias = Callable[[str, Any], str]
 """Names the lane of a conversation, given its id and the context of the run.

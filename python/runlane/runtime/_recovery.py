@@ -137,9 +137,15 @@ class Recovery:
         self._resolve_context = resolve_context
 
     async def collect(
-        self, *, page_size: int, max_runs: int, signal: CancelToken | None
+        self, *, page_size: int, max_runs: int, signal: CancelToken | None, conversation_id: str | None = None
     ) -> dict[str, list[RecoverableDescriptor]]:
         """Sweep dead owners, then list active runs by conversation, in the order they were first seen.
+
+        Args:
+            page_size: Runs read at a time.
+            max_runs: Runs listed at most.
+            signal: Stops when it trips.
+            conversation_id: List only this one's.
 
         Raises:
             InvalidValueError: `page_size` is not from 1 to 1,000, or `max_runs` not positive.
@@ -150,18 +156,19 @@ class Recovery:
         calls = self._core.calls
         await calls.read(lambda store: store.sweep_owners())
         groups: dict[str, list[RecoverableDescriptor]] = {}
-        cursor: tuple[str, str] | None = None
+        cursor = None if conversation_id is None else (conversation_id, "")
         left = max_runs
         while left > 0 and not self._gate.closed and not (signal is not None and signal.cancelled):
             at, limit = cursor, min(page_size, left)
             page = await calls.read(
                 lambda store, at=at, limit=limit: store.scan_recoverable(cursor=at, limit=limit)  # type: ignore[misc]
             )
-            for item in page.items:
+            items = [item for item in page.items if conversation_id in {None, item.conversation_id}]
+            for item in items:
                 groups.setdefault(item.conversation_id, []).append(item)
-            left -= len(page.items)
+            left -= len(items)
             cursor = page.next_cursor
-            if cursor is None:
+            if cursor is None or len(items) < len(page.items):
                 break
         return groups
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Final, Self
@@ -12,7 +12,7 @@ import anyio
 from runlane.clock import Clock, SystemClock
 from runlane.contracts import CancelToken
 from runlane.delivery import EventHub, Subscription, check_after
-from runlane.errors import RuntimeClosedError, UsageError
+from runlane.errors import InvalidValueError, RuntimeClosedError, UsageError
 from runlane.ids import IdSource, RandomIds
 from runlane.models import ChatProvider, ResolvedModel
 from runlane.runtime._announcing import Publishing
@@ -21,6 +21,7 @@ from runlane.runtime._config import RuntimeConfig
 from runlane.runtime._control import Control
 from runlane.runtime._coordinator import CloseResult, CoordinatedRun, LaneCoordinator, StopReason
 from runlane.runtime._core import ModelSource, RuntimeCore
+from runlane.runtime._history_seeds import SeedPlacement, seed_messages
 from runlane.runtime._host import TaskHost
 from runlane.runtime._idle_watch import IdleWatch
 from runlane.runtime._incarnation import Incarnation
@@ -272,6 +273,42 @@ class AgentRuntime:
             capacity=self._config.delivery.capacity,
         )
 
+    async def seed(
+        self,
+        conversation_id: str,
+        messages: Sequence[InputLike],
+        /,
+        *,
+        seed_key: str,
+        placement: SeedPlacement = "lead",
+    ) -> Outcome:
+        """Put messages into a conversation once for ever, without a run and without asking a model.
+
+        Args:
+            conversation_id: The conversation; a new one begins with the seed.
+            messages: At least one, in order. Each is what `submit` takes, and with `after-settled` may also have the
+                role `assistant`.
+            seed_key: Names the seed. A repetition changes nothing, even after the messages were compacted.
+            placement: `lead`, ahead of everything; or `after-settled`, after every turn that ended and before the
+                first message of a run that is active.
+
+        Returns:
+            `Applied`, the first time and at every repetition; its delta holds messages only if they were placed now.
+
+        Raises:
+            InvalidValueError, UsageError: An argument is malformed, a role does not fit the placement, or only some of
+                the messages are known. Nothing was written.
+            ConversationPurgedError: The conversation was purged.
+            RuntimeClosedError: The runtime is closed.
+            StoreError: The store failed.
+        """
+        conversation_id = read_id(conversation_id, "conversation_id")
+        if placement not in {"lead", "after-settled"}:
+            raise InvalidValueError(f"must be lead or after-settled, got {placement!r}", argument="placement")
+        read = seed_messages(conversation_id, seed_key, messages, self._clock.now())
+        with self._gate.passing():
+            return await self._control.seed(conversation_id, seed_key, read, placement)
+
     # --- ending runs from outside --------------------------------------------------------------------------------
 
     async def interrupt(self, conversation_id: str, run_id: str, /) -> Outcome:
@@ -283,6 +320,7 @@ class AgentRuntime:
 
         Raises:
             RuntimeConflictError: There is no such run.
+            InvalidValueError: An id is no identifier; nothing was read.
             StoreError: The store failed.
         """
         conversation_id, run_id = read_id(conversation_id, "conversation_id"), read_id(run_id, "run_id")
@@ -308,6 +346,7 @@ class AgentRuntime:
 
         Raises:
             RuntimeConflictError: There is no such run.
+            InvalidValueError: An id is no identifier; nothing was read.
             StoreError: The store failed.
         """
         conversation_id, run_id = read_id(conversation_id, "conversation_id"), read_id(run_id, "run_id")
@@ -333,6 +372,7 @@ class AgentRuntime:
             RuntimeClosedError: The runtime is closed.
             StoreError: The store failed.
         """
+        conversation_id, run_id = read_id(conversation_id, "conversation_id"), read_id(run_id, "run_id")
         with self._gate.passing():
             return await self._control.abandon(conversation_id, run_id, expected_revision, stale_owner=stale_owner)
 
@@ -362,6 +402,7 @@ class AgentRuntime:
     async def recover(
         self,
         *,
+        conversation_id: str | None = None,
         resolve_context: ResolveContext | None = None,
         decide: Decide | None = None,
         page_size: int = 100,
@@ -374,6 +415,7 @@ class AgentRuntime:
         runs are resumed; runs of living owners are left alone (`runlane.runtime.RecoveryInput.default` says which).
 
         Args:
+            conversation_id: Look only at this conversation; None looks at all of them.
             resolve_context: Gives the `context` of a run that is executed again; the run's stored `request` by default.
             decide: Decides instead of the default, run by run.
             page_size: Runs read at a time, 1 to 1,000.
@@ -386,13 +428,18 @@ class AgentRuntime:
 
         Raises:
             RuntimeClosedError: The runtime is closed.
-            InvalidValueError, UsageError: A limit is out of range.
+            InvalidValueError, UsageError: `conversation_id` is no identifier, or a limit is out of range.
             StoreError: The list of runs could not be read.
         """
+        if conversation_id is not None:
+            conversation_id = read_id(conversation_id, "conversation_id")
         if self._gate.closed or self._host.tasks is None:
             raise RuntimeClosedError
         recovery = Recovery(self._core, self._lanes, self._gate, decide=decide, resolve_context=resolve_context)
-        return await recovery.handle(await recovery.collect(page_size=page_size, max_runs=max_runs, signal=signal))
+        groups = await recovery.collect(
+            page_size=page_size, max_runs=max_runs, signal=signal, conversation_id=conversation_id
+        )
+        return await recovery.handle(groups)
 
     async def close(self, *, grace: float | None = None, force: float | None = None) -> CloseResult:
         """Admit nothing more, end what executes, and say honestly what is left.

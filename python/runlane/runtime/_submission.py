@@ -2,9 +2,10 @@
 
 1. closed: everything rejects, nothing is written; 2. the input is parsed, errors are raised at once; 3. a key that is
 still on its way gets the very same ticket; 4. policy and lane are chosen, and with coalescing the successor the input
-will join; 5. the input is committed, one conversation's inputs one after another; 6. `admission` settles, the events
-are told, `accepted` settles; 7. a repeated key follows the run it named; an input to be injected is offered; an input
-that joined a successor follows that run, any other's run goes into its lane; 8. the policy stops what executes there.
+will join; 5. `runs.preflight` may refuse the input; 6. it is committed, one conversation's inputs one after another;
+7. `admission` settles, the events are told, `accepted` settles; 8. a repeated key follows the run it named; an input to
+be injected is offered; an input that joined a successor follows that run, any other's run goes into its lane; 9. the
+policy stops what executes there.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 import anyio
 from anyio.abc import TaskGroup
 
+from runlane.contracts import resolve
 from runlane.delivery import Subscription, placeholder_for
 from runlane.errors import RuntimeClosedError, RuntimeConflictError
 from runlane.records import Message, Run
@@ -180,8 +182,7 @@ class Submissions:
     async def _admit(self, lane: ConversationLane, submission: Submission) -> None:
         ticket = submission.ticket
         try:
-            if self.closed:
-                raise RuntimeClosedError  # noqa: TRY301 - handled like every other refusal
+            await self._check(submission.input)
             message = self._message(submission)
             outcome = await self._commit(lane, submission, message)
             while submission.joins is not None and isinstance(outcome, Conflict | NotFound):
@@ -191,6 +192,18 @@ class Submissions:
             self._follow(submission, message, outcome)
         except Exception as error:  # noqa: BLE001 - handed to whoever awaits the ticket
             ticket.reject(error)
+
+    async def _check(self, given: SubmittedInput) -> None:
+        """Refuse an input for good before anything is written.
+
+        Raises:
+            RuntimeClosedError: The runtime is closed, or was closed while the input was checked.
+        """
+        preflight = self._core.config.runs.preflight
+        if preflight is not None and not self.closed:
+            await resolve(preflight(given))
+        if self.closed:
+            raise RuntimeClosedError
 
     async def _commit(self, lane: ConversationLane, submission: Submission, message: Message) -> Outcome:
         command = self._command(submission, message)
