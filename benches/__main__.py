@@ -60,7 +60,18 @@ def _line(result: Result) -> str:
 
 def conditions() -> str:
     """Return a line that says where a table was measured."""
-    peers = ("httpx-sse", "anthropic", "openai", "sse-starlette", "fastapi", "orjson", "rfc8785", "apsw")
+    peers = (
+        "httpx-sse",
+        "anthropic",
+        "openai",
+        "openai-agents",
+        "langgraph",
+        "sse-starlette",
+        "fastapi",
+        "orjson",
+        "rfc8785",
+        "apsw",
+    )
     versions = []
     for name in peers:
         try:

@@ -4,10 +4,12 @@ Every contender keeps a conversation, answers an input with one tool call and a 
 once. Each is written as its own documentation has it, with the settings its SQLite store has by default.
 """
 
+import json
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,11 +17,13 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import anyio
+import httpx2
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from typing_extensions import override
 
 from benches._harness import optional
 from benches.store_work import conversation
+from runlane.delivery import AssistantDeltaEvent
 from runlane.ids import RandomIds
 from runlane.models import (
     AnyModelMessage,
@@ -34,7 +38,9 @@ from runlane.models import (
     TextDelta,
     UsageReport,
 )
+from runlane.models.openai_chat import OpenAIChat
 from runlane.runtime import AgentRuntime, HistoryConfig, RuntimeConfig
+from runlane.store import MemoryStore
 from runlane.store.sqlite import SqliteStore
 
 T = TypeVar("T")
@@ -74,6 +80,10 @@ class Instant(ChatProvider):
 class Contender(Protocol):
     """Answers inputs."""
 
+    def close(self) -> None:
+        """End it, and remove what it wrote."""
+        ...
+
     def one(self) -> object:
         """Answer one input of a new conversation."""
         ...
@@ -100,7 +110,7 @@ class Loop:
         return self.portal.call(do)
 
 
-async def _at_once(count: int, answer: Callable[[], Awaitable[object]]) -> None:
+async def _at_once(count: int, answer: Callable[[], Coroutine[None, None, None]]) -> None:
     async with anyio.create_task_group() as tasks:
         for _ in range(count):
             tasks.start_soon(answer)
@@ -116,7 +126,10 @@ class Runlane:
         config = RuntimeConfig(history=history or HistoryConfig())
         runtime = AgentRuntime(self.store, model=Instant(), config=config)
         self.runtime = enter(portal.wrap_async_context_manager(runtime))
-        self.close = self.loop.stack.close
+
+    def close(self) -> None:
+        """End the runtime, and remove what it wrote."""
+        self.loop.stack.close()
 
     async def answer(self, conversation_id: str | None = None) -> None:
         """Answer one input."""
@@ -191,11 +204,11 @@ class _LangGraph:
         many = AsyncSqliteSaver.from_conn_string(str(self.loop.folder / "langgraph-many.db"))
         saver = self.loop.stack.enter_context(self.loop.portal.wrap_async_context_manager(many))
         self._many = self._made(Model(), saver)
-        self.close = self.loop.stack.close
 
-    def _made(self, model: Any, saver: Any) -> Any:
-        import warnings  # noqa: PLC0415
+    def close(self) -> None:
+        self.loop.stack.close()
 
+    def _made(self, model: Any, saver: Any) -> Any:  # noqa: ANN401 - types of an optional peer
         from langgraph.prebuilt import create_react_agent  # noqa: PLC0415 - an optional peer
 
         def weather(city: str) -> dict[str, object]:
@@ -235,7 +248,7 @@ class _OpenAIAgents:
 
         class Instantly(Model):
             @override
-            async def get_response(self, system_instructions: Any, input: Any, *_: Any, **__: Any) -> ModelResponse:  # noqa: A002
+            async def get_response(self, system_instructions: Any, input: Any, *_: Any, **__: Any) -> ModelResponse:
                 has_result = isinstance(input, list) and input[-1].get("type") == "function_call_output"
                 usage = Usage(requests=1, input_tokens=USAGE[0], output_tokens=USAGE[1], total_tokens=sum(USAGE))
                 return ModelResponse(output=[said if has_result else call], usage=usage, response_id="resp-1")
@@ -253,7 +266,9 @@ class _OpenAIAgents:
         self.loop = Loop()
         self._path = self.loop.folder / "agents.db"
         self._agent = Agent(name="agent", model=Instantly(), tools=[weather])
-        self.close = self.loop.stack.close
+
+    def close(self) -> None:
+        self.loop.stack.close()
 
     async def _answer(self) -> None:
         from agents import Runner, SQLiteSession  # noqa: PLC0415 - an optional peer
@@ -268,3 +283,60 @@ class _OpenAIAgents:
 
     def many(self, count: int, /) -> None:
         self.loop.run(partial(_at_once, count, self._answer))
+
+
+DELTAS = 2000
+_PIECE = 4096
+
+
+def _body() -> bytes:
+    """Return a streamed chat completion of so many deltas."""
+    head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1_700_000_000, "model": "m"}
+    ends: list[str | None] = [*([None] * DELTAS), "stop"]
+    deltas = [*({"content": f"word {n} "} for n in range(DELTAS)), {}]
+    chunks = [
+        {**head, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": end}]}
+        for delta, end in zip(deltas, ends, strict=True)
+    ]
+    events = [*(json.dumps(chunk, separators=(",", ":")) for chunk in chunks), "[DONE]"]
+    return "".join(f"data: {event}\n\n" for event in events).encode()
+
+
+_BODY = _body()
+
+
+def _streamed(_: httpx2.Request) -> httpx2.Response:
+    async def pieces() -> AsyncIterator[bytes]:
+        for start in range(0, len(_BODY), _PIECE):
+            yield _BODY[start : start + _PIECE]
+
+    return httpx2.Response(200, headers={"content-type": "text/event-stream"}, content=pieces())
+
+
+async def stream_to_one() -> None:
+    """Have one answer of so many deltas streamed to one subscriber, from the bytes of its provider."""
+    model = OpenAIChat("m", base_url="http://localhost/v1", transport=httpx2.MockTransport(_streamed))
+    deltas = 0
+    async with MemoryStore() as store, AgentRuntime(store, model=model) as runtime:
+        ticket = runtime.submit(IDS.new("conversation"), QUESTION)
+        async for event in ticket.events():
+            deltas += isinstance(event, AssistantDeltaEvent)
+        assert (await ticket.result).reason == "success"
+    assert deltas == DELTAS
+
+
+async def hops() -> None:
+    """Hand as many items from one task to another, by a memory stream that holds a few."""
+    sender, receiver = anyio.create_memory_object_stream[int](100)
+
+    async def send() -> None:
+        async with sender:
+            for number in range(DELTAS):
+                await sender.send(number)
+
+    received = 0
+    async with anyio.create_task_group() as tasks, receiver:
+        tasks.start_soon(send)
+        async for _ in receiver:
+            received += 1
+    assert received == DELTAS

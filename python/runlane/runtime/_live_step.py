@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Final, Literal, Self, TypeAlias
 
 import anyio
+import anyio.lowlevel
 
 from runlane.contracts import CancelToken
 from runlane.errors import (
@@ -40,6 +41,9 @@ application's `prepare_step`, or anywhere else in the run."""
 _REFUSALS: Final = (UsageError, InvalidValueError, ModelProtocolError)
 """How a provider refuses what it was handed, before anything is sent."""
 
+_TURN: Final = 16
+"""Parts after which other tasks get a turn."""
+
 
 class Failures:
     """Where the failures of a run came from, told apart by identity."""
@@ -67,7 +71,18 @@ class LiveStep:
         response: How the provider identified it.
     """
 
-    __slots__ = ("_failures", "_idle", "_parts", "_provider", "_watched", "_writer", "finish", "is_silent", "response")
+    __slots__ = (
+        "_failures",
+        "_heard",
+        "_idle",
+        "_parts",
+        "_provider",
+        "_watched",
+        "_writer",
+        "finish",
+        "is_silent",
+        "response",
+    )
 
     def __init__(self, writer: TurnWriter, failures: Failures, provider: ChatProvider, idle: IdleWatch, /) -> None:
         """Prepare to ask a provider."""
@@ -77,6 +92,7 @@ class LiveStep:
         self._idle = idle
         self._watched: Watched | None = None
         self._parts: AsyncIterator[ModelPart] | None = None
+        self._heard = 0
         self.finish: FinishReport | None = None
         self.is_silent = False
         self.response = ResponseInfo()
@@ -135,6 +151,10 @@ class LiveStep:
             raise StopAsyncIteration
         if self._writer.is_due():
             await self._writer.checkpoint()
+        self._heard += 1
+        if self._heard % _TURN == 0:
+            # A provider whose bytes are all there already never waits, and neither does a store in memory.
+            await anyio.lowlevel.checkpoint()
         self._listen()
         try:
             part = await anext(self._parts)
