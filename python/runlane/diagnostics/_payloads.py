@@ -46,6 +46,14 @@ __all__ = [
 ]
 
 
+Decision: TypeAlias = Literal["continue", "complete", "failed", "cancelled"]
+
+
+def _fill(payload: object, facts: dict[str, object]) -> None:
+    """Give a payload all its fields at once: those of a visit are made several times in each."""
+    object.__setattr__(payload, "__dict__", facts)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorFacts:
     """An error without its message, which could hold what somebody said."""
@@ -84,12 +92,15 @@ class RoundStarted:
     """A round began; its number is in the identity."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, init=False)
 class RoundFinished:
     """A round ended, and what it decided."""
 
-    decision: Literal["continue", "complete", "failed", "cancelled"]
+    decision: Decision
     duration_ms: DurationMs
+
+    def __init__(self, *, decision: Decision, duration_ms: DurationMs) -> None:
+        _fill(self, {"decision": decision, "duration_ms": duration_ms})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +127,7 @@ class NodeEntered:
     """A visit began; node and visit number are in the identity."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, init=False)
 class NodeFinished:
     """A visit ended. The event may carry the steps it reported."""
 
@@ -124,8 +135,11 @@ class NodeFinished:
     duration_ms: DurationMs
     error: ErrorFacts | None = None
 
+    def __init__(self, *, status: InvocationStatus, duration_ms: DurationMs, error: ErrorFacts | None = None) -> None:
+        _fill(self, {"status": status, "duration_ms": duration_ms, "error": error})
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, init=False)
 class RouteTaken:
     """A route led on, or completed the workflow.
 
@@ -137,6 +151,24 @@ class RouteTaken:
     completes: bool
     target_node_id: Id | None = None
     target_span_id: Id | None = None
+
+    def __init__(
+        self,
+        *,
+        route_index: int,
+        completes: bool,
+        target_node_id: Id | None = None,
+        target_span_id: Id | None = None,
+    ) -> None:
+        _fill(
+            self,
+            {
+                "route_index": route_index,
+                "completes": completes,
+                "target_node_id": target_node_id,
+                "target_span_id": target_span_id,
+            },
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

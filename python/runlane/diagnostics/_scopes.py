@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import replace
-from typing import Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, cast, runtime_checkable
 
 from runlane.contracts import Id, RecordingScope, require_id
 from runlane.diagnostics._catalog import CoreEventName
 from runlane.diagnostics._consumers import CreateDiagnosticsOptions
-from runlane.diagnostics._events import CoreEvent, DiagnosticIdentity, DiagnosticSpanFields, trusted
+from runlane.diagnostics._events import CoreEvent, DiagnosticIdentity, DiagnosticSpanFields, SpanFacts, trusted
 from runlane.diagnostics._payloads import CoreEventPayload
 from runlane.diagnostics._producer import Producer
 from runlane.diagnostics._recorder import SubFlowLogger
@@ -71,14 +71,14 @@ class DiagnosticContext(Protocol):
         """Return the scope of the next run: this one the first time, later a new root with the same consumers."""
         ...
 
-    async def emit(
+    def emit(
         self,
         name: CoreEventName,
         payload: CoreEventPayload | Callable[[], CoreEventPayload],
         /,
         *,
         sub_steps: SubFlowLogger | None = None,
-    ) -> CoreEvent | None:
+    ) -> Awaitable[CoreEvent | None]:
         """Tell a fact and wait until its consumers took it.
 
         Args:
@@ -110,6 +110,9 @@ class DiagnosticContext(Protocol):
     def reporting(self) -> NodeReportingContext:
         """Return how the code of this span reports its steps."""
         ...
+
+
+_GIVEN: Final = frozenset({"run_id", "span_id", "parent_span_id"})
 
 
 class _Scope:
@@ -144,21 +147,21 @@ class _Scope:
         if not self._served:
             self._served = True
             return self
-        identity = self.identity
-        fields = DiagnosticSpanFields(*(getattr(identity, name) for name in DiagnosticSpanFields._fields))
+        said = {name: value for name, value in self.identity.__dict__.items() if name not in _GIVEN}
+        fields = DiagnosticSpanFields(**cast("SpanFacts", said))
         return _root(replace(self._producer.options, run_id=None, fields=fields)).for_run()
 
-    async def emit(
+    def emit(
         self,
         name: CoreEventName,
         payload: CoreEventPayload | Callable[[], CoreEventPayload],
         /,
         *,
         sub_steps: SubFlowLogger | None = None,
-    ) -> CoreEvent | None:
+    ) -> Awaitable[CoreEvent | None]:
         if not self._producer.enabled:
-            return None
-        return await self._producer.emit(self.identity, name, payload, sub_steps)
+            return _NOTHING
+        return self._producer.emit(self.identity, name, payload, sub_steps)
 
     def note(self, name: CoreEventName, payload: CoreEventPayload | Callable[[], CoreEventPayload], /) -> None:
         if self._producer.enabled:
@@ -170,6 +173,18 @@ class _Scope:
 
     def reporting(self) -> NodeReportingContext:
         return _Reporting(self, self._producer)
+
+
+class _Nothing:
+    """Awaited at once, by anybody, as often as they like."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        yield from ()
+
+
+_NOTHING: Final = _Nothing()
 
 
 class _Reporting:
@@ -235,22 +250,22 @@ def as_diagnostics(scope: RecordingScope | None, /) -> DiagnosticContext:
     return scope
 
 
-_FIELDS: Final = DiagnosticSpanFields._fields
-
-
 def _root(options: CreateDiagnosticsOptions) -> _Scope:
     producer = Producer(options)
     run_id = options.ids.new("run") if options.run_id is None else require_id(options.run_id, argument="run_id")
-    own = (options.fields or DiagnosticSpanFields())._asdict()
+    own = {} if options.fields is None else _said(options.fields)
     identity = DiagnosticIdentity(run_id=Id(run_id), span_id=producer.producer_id, **own)
     return _Scope(producer, producer.producer_id, identity, None)
 
 
 def _below(parent: DiagnosticIdentity | _Scope, span_id: Id, fields: DiagnosticSpanFields | None) -> DiagnosticIdentity:
     above = parent if isinstance(parent, DiagnosticIdentity) else parent.identity
-    facts = dict(above.__dict__)
-    facts["span_id"] = span_id
-    facts["parent_span_id"] = above.span_id
+    facts = {**above.__dict__, "span_id": span_id, "parent_span_id": above.span_id}
     if fields is not None:
-        facts |= {name: value for name, value in zip(_FIELDS, fields, strict=True) if value is not None}
+        facts |= _said(fields)
     return trusted(DiagnosticIdentity, facts)
+
+
+def _said(fields: DiagnosticSpanFields) -> dict[str, Any]:
+    given = cast("dict[str, Any]", fields.given)
+    return {name: value for name, value in given.items() if value is not None} if None in given.values() else given
