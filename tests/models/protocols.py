@@ -21,6 +21,7 @@ from runlane.models import (
 )
 from runlane.models._wire import StreamDecoder
 from runlane.models.anthropic import Anthropic, AnthropicDecoder
+from runlane.models.google import Google, GoogleDecoder
 from runlane.models.openai_chat import OpenAIChat, OpenAIChatDecoder
 from runlane.models.openai_responses import OpenAIResponses, OpenAIResponsesDecoder
 from runlane.sse import SseDecoder
@@ -95,8 +96,15 @@ PROTOCOLS = [
         lambda url: OpenAIResponses("any", base_url=url),
         r'"response.(completed|incomplete)"',
     ),
+    WireProtocol(
+        "google-generate",
+        "google",
+        GoogleDecoder,
+        lambda url: Google("any", base_url=url),
+        r'"(finishReason|blockReason)": ?"',
+    ),
 ]
-ANTHROPIC, RESPONSES = PROTOCOLS[1:3]
+ANTHROPIC, RESPONSES, GOOGLE = PROTOCOLS[1:]
 _BY_API = {protocol.api: protocol for protocol in PROTOCOLS}
 
 

@@ -130,7 +130,8 @@ def read_refusal(refusal: Refusal, read: Callable[[JsonValue, str, int], ErrorRe
         read: The protocol's reading of an error: its value, what happened, and the status.
     """
     reply = read(error_body(refusal), f"answered {status_phrase(refusal.status)}", refusal.status)
-    return replace(reply, retry_after=_retry_after(refusal.headers))
+    wait = _retry_after(refusal.headers)
+    return reply if wait is None else replace(reply, retry_after=wait)
 
 
 def error_body(refusal: Refusal) -> JsonValue:

@@ -69,6 +69,7 @@ _BY_WORDS: Final = tuple((reason, re.compile(phrases, re.IGNORECASE)) for reason
 
 # Codes and types that providers document; an exact code says more than a status.
 _BY_CODE: Final[Mapping[str, str]] = {
+    "API_KEY_INVALID": "unauthorized",
     "DEADLINE_EXCEEDED": "timeout",
     "NOT_FOUND": "model-unavailable",
     "PERMISSION_DENIED": "unauthorized",
