@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.cli_program import environment, run
+from tests.cli.cli_program import COMMAND, environment, run
 
 _HIDE = """
 import sys
@@ -47,6 +47,36 @@ def test_an_unknown_flag_is_a_usage_error(tmp_path: Path) -> None:
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("runlane: No such option: --bogus")
     assert done.err.count("\n") == 1
+
+
+def test_a_wrong_flag_of_a_command_leads_to_the_help_of_that_command(tmp_path: Path) -> None:
+    """Who misspells a flag of `chat` is sent to the help of `chat`, not to that of everything."""
+    done = run(["chat", "--nonsense"], env=environment(tmp_path))
+    assert (done.code, done.err) == (2, "runlane: No such option: --nonsense; see: runlane chat --help\n")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["demo"], ["--json", "demo", "--store", "/proc/x"]])
+def test_an_output_that_takes_nothing_is_named(tmp_path: Path, arguments: list[str]) -> None:
+    """If stdout is on a full device the command says so in one line, without a traceback, and asks for no report."""
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*COMMAND, *arguments],
+            env=environment(tmp_path),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=50,
+        )
+    assert done.returncode in {1, 7}
+    assert done.stderr == "runlane: the output cannot be written: No space left on device\n"
+
+
+def test_advice_is_given_once(tmp_path: Path) -> None:
+    """A store that cannot be opened by the demo's worker is advised on once."""
+    done = run(["demo", "--store", "/proc/x"], env=environment(tmp_path))
+    assert done.code == 7
+    assert done.err.count("choose another place with --store") == 1
 
 
 def test_a_usage_error_has_the_form_that_was_asked_for(tmp_path: Path) -> None:

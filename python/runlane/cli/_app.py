@@ -16,7 +16,7 @@ from runlane.cli._demo import DemoFlags, demo
 from runlane.cli._exits import Exit
 from runlane.cli._failure import Failure
 from runlane.cli._flags import CommonFlags, add_command, common_flags
-from runlane.cli._terminal import Form, Terminal
+from runlane.cli._terminal import Form, Terminal, write_nowhere
 
 __all__ = ["run"]
 
@@ -59,31 +59,49 @@ def _application() -> typer.Typer:
 
 def run(arguments: Sequence[str], /) -> int:
     """Run the command that the arguments name and return its exit code."""
+    code = _code_of(arguments)
+    return code if _flush() else Exit.UNEXPECTED
+
+
+def _code_of(arguments: Sequence[str]) -> int:
     try:
-        code = _application()(args=list(arguments), prog_name="runlane", standalone_mode=False)
+        return int(_application()(args=list(arguments), prog_name="runlane", standalone_mode=False) or 0)
     except typer.Abort:
         return Exit.INTERRUPTED
     except typer.TyperException as error:
         return _misused(error, arguments)
-    finally:
-        _flush()
-    return int(code or 0)
+    except BrokenPipeError:
+        return Exit.BROKEN_PIPE
+    except OSError as error:
+        # Nothing but help is written outside of commands, which handle their own.
+        write_nowhere()
+        Terminal(environ=os.environ).complain_of_output(error)
+        return Exit.UNEXPECTED
 
 
 def _misused(error: typer.TyperException, arguments: Sequence[str], /) -> int:
     """Tell what is wrong with the arguments; the flags themselves could not be read."""
     form: Form = "jsonl" if "--jsonl" in arguments else "json" if "--json" in arguments else "human"
     terminal = Terminal(form=form, environ=os.environ)
-    context = getattr(error, "ctx", None)
-    path = context.command_path if isinstance(context, typer.Context) else "runlane"
+    # Typer's contexts here are those of the parser inside it, of which its own class is one kind.
+    path = getattr(getattr(error, "ctx", None), "command_path", "runlane")
     message = f"{error.format_message().rstrip('.')}; see: {path} --help"
     terminal.fail(Failure(code="usage", message=message, retryable=False))
     return Exit.USAGE
 
 
-def _flush() -> None:
-    """Let a reader that went away end the program quietly, not at the interpreter's exit with a traceback."""
+def _flush() -> bool:
+    """Write what is left; whether it went anywhere.
+
+    A reader that went away ends the program quietly, and any other failure with a line on stderr: not at the
+    interpreter's exit with a traceback.
+    """
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        write_nowhere()
+    except OSError as error:
+        write_nowhere()
+        Terminal(environ=os.environ).complain_of_output(error)
+        return False
+    return True

@@ -20,6 +20,7 @@ from runlane.cli._demo_script import MODEL
 from runlane.cli._failure import Failure
 from runlane.cli._lines import read_lines
 from runlane.delivery import AssistantDeltaEvent, Gap, RuntimeEvent, TerminalEvent
+from runlane.errors import RunlaneError
 from runlane.models.openai_chat import OpenAIChat
 from runlane.runtime import AgentRuntime
 from runlane.store.sqlite import SqliteStore
@@ -37,7 +38,9 @@ def main() -> int:
         anyio.run(_serve, Path(store), base_url)
     except BaseException as error:  # noqa: BLE001 - the process that started this one tells people
         failure = Failure.of(error)
-        _tell("failed", code=failure.code, message=failure.message)
+        # The advice that goes with the code is given once, by that process.
+        message = str(error) if isinstance(error, RunlaneError) else failure.message
+        _tell("failed", code=failure.code, message=message)
         return 1
     return 0
 

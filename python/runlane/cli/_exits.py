@@ -15,7 +15,7 @@ class Exit(IntEnum):
 
     DONE = 0
     UNEXPECTED = 1
-    """A bug in runlane; the message asks for a report."""
+    """A bug in runlane, and the message asks for a report; or the output could not be written."""
     USAGE = 2
     CHECK_FAILED = 3
     NOT_FOUND = 4
@@ -40,6 +40,8 @@ class Exit(IntEnum):
 _BY_CODE: Final[dict[str, Exit]] = {
     "usage": Exit.USAGE,
     "stream.busy": Exit.USAGE,
+    "engine": Exit.USAGE,
+    "registry": Exit.USAGE,
     "value.invalid": Exit.USAGE,
     "dependency.missing": Exit.USAGE,
     "command.refused": Exit.REFUSED,

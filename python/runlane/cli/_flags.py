@@ -17,8 +17,8 @@ from typing import Annotated, Any, ClassVar, Protocol, TypeVar, get_type_hints
 import anyio
 import typer
 
-from runlane.cli._exits import Exit
-from runlane.cli._terminal import Form, Terminal
+from runlane.cli._exits import Exit, telling_error
+from runlane.cli._terminal import Form, OutputFailedError, Terminal
 from runlane.errors import InvalidValueError
 
 __all__ = ["Call", "CommonFlags", "add_command", "common_flags"]
@@ -140,6 +140,8 @@ def _guarded(name: str, common: CommonFlags, work: Callable[[Call], int], /) -> 
         return Exit.BROKEN_PIPE
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
+    except OutputFailedError as error:
+        return _without_output(error, terminal)
     except BaseExceptionGroup as group:
         return _end_of(group, terminal)
     except Exception as error:  # noqa: BLE001 - the one place where every error becomes a message
@@ -152,7 +154,13 @@ def _end_of(group: BaseExceptionGroup[BaseException], terminal: Terminal, /) -> 
         return Exit.INTERRUPTED
     if group.subgroup(BrokenPipeError) is not None:
         return Exit.BROKEN_PIPE
-    return terminal.fail_with(group)
+    told = telling_error(group)
+    return _without_output(told, terminal) if isinstance(told, OutputFailedError) else terminal.fail_with(group)
+
+
+def _without_output(error: OutputFailedError, terminal: Terminal, /) -> int:
+    terminal.complain_of_output(error.cause)
+    return Exit.UNEXPECTED
 
 
 def _parameters(flags: type[_HasFields], /) -> list[inspect.Parameter]:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 import textwrap
 import traceback
-from collections.abc import Mapping
-from typing import Final, Literal, TextIO, TypeAlias
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, Final, Literal, TextIO, TypeAlias
 
 from rich.console import Console, RenderableType
 from rich.text import Text
@@ -22,8 +24,9 @@ from typing_extensions import override
 from runlane.cli._exits import Exit, exit_for, telling_error
 from runlane.cli._failure import Failure
 from runlane.cli._text import Mask, printable
+from runlane.errors import RunlaneError
 
-__all__ = ["Form", "Json", "Terminal"]
+__all__ = ["Form", "Json", "OutputFailedError", "Terminal", "write_nowhere"]
 
 Form: TypeAlias = Literal["human", "json", "jsonl"]
 Json: TypeAlias = Mapping[str, object]
@@ -118,7 +121,8 @@ class Terminal:
         """Put a piece of streaming text on stdout at once, as it is but for what steers a terminal."""
         if self.for_people and piece:
             self._out.print(Text(printable(piece), style=style), end="", soft_wrap=True)
-            self._out.file.flush()
+            with _writing():
+                self._out.file.flush()
 
     def note(self, text: str, *, style: str = "dim") -> None:
         """Put a diagnostic line on stderr, unless quiet."""
@@ -143,6 +147,12 @@ class Terminal:
         """Tell a person, on stderr, what went wrong while the command goes on."""
         self._err.print(Text(f"runlane: {self.mask(printable(failure.message))}", style="red"), soft_wrap=True)
 
+    def complain_of_output(self, error: OSError, /) -> None:
+        """Tell a person, if that is possible, that stdout cannot be written, and write there no more."""
+        write_nowhere()
+        with suppress(OSError, OutputFailedError):
+            self.complain(Failure(code="output.failed", message=f"the output cannot be written: {error.strerror}"))
+
     def fail(self, failure: Failure, *, data: Json | None = None) -> None:
         """Tell that the command did not do what was asked: on stderr for people, in an envelope for machines."""
         if self.for_people:
@@ -159,7 +169,10 @@ class Terminal:
         if self.verbose:
             self._err.print(Text(self.mask(printable("".join(traceback.format_exception(error))))), soft_wrap=True)
         failure = Failure.of(told)
-        self.fail(failure)
+        try:
+            self.fail(failure)
+        except OutputFailedError as unheard:
+            self.complain_of_output(unheard.cause)
         return exit_for(failure.code)
 
     @property
@@ -171,7 +184,37 @@ class Terminal:
         return 2 if self.form == "json" else None
 
 
+class OutputFailedError(RunlaneError):
+    """Stdout, or stderr, cannot be written; there may be nowhere left to say so.
+
+    Attributes:
+        cause: What the system said.
+    """
+
+    code = "output.failed"
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(f"the output cannot be written: {cause.strerror}")
+        self.cause = cause
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    """Tell a failure of the output from any other of the system; a reader that went away is none."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputFailedError(error) from error
+
+
 class _HonestConsole(Console):
+    @override
+    def print(self, *objects: Any, **more: Any) -> None:
+        with _writing():
+            super().print(*objects, **more)
+
     @override
     def on_broken_pipe(self) -> None:
         """Let the error through, where rich would end the program here and now, whatever is under way."""
@@ -191,7 +234,14 @@ def _console(file: TextIO, *, plain: bool) -> Console:
     )
 
 
+def write_nowhere() -> None:
+    """Let whatever else is written to stdout, and what is left in its buffer, go nowhere."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _write_json(value: Json, *, indent: int | None = None) -> None:
     """Put one JSON document on stdout: ASCII only, so that every encoding can carry it."""
-    sys.stdout.write(json.dumps(value, indent=indent) + "\n")
-    sys.stdout.flush()
+    with _writing():
+        sys.stdout.write(json.dumps(value, indent=indent) + "\n")
+        sys.stdout.flush()
