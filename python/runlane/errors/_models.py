@@ -9,9 +9,12 @@ from runlane.errors._base import RunlaneError
 __all__ = [
     "MissingCredentialError",
     "ModelCallTimeoutError",
+    "ModelCatalogError",
     "ModelError",
     "ModelIdleTimeoutError",
+    "ModelNotUsableError",
     "ModelProtocolError",
+    "ModelSnapshotStaleError",
     "ProviderError",
     "ProviderStreamCutError",
     "UnknownModelError",
@@ -167,3 +170,58 @@ class UnknownTransportError(ModelError):
     def __init__(self, *, transport: str) -> None:
         super().__init__(f"this runner has no transport {transport!r}; give it to the runner first")
         self.transport = transport
+
+
+class ModelNotUsableError(ModelError):
+    """A registered model cannot serve a request; nothing was constructed or called.
+
+    Attributes:
+        model: Its key in the registry.
+        reason: `unavailable`: its descriptor says so. `capability`: it lacks what `missing` names. `provider`: nobody
+            registered its provider.
+        missing: The capabilities it lacks.
+    """
+
+    code = "model.not_usable"
+    retryable: bool | None = False
+
+    def __init__(self, message: str, *, model: str, reason: str, missing: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.model = model
+        self.reason = reason
+        self.missing = missing
+
+
+class ModelSnapshotStaleError(ModelError):
+    """What was known of models is too old, or dated in the future.
+
+    Attributes:
+        age: Seconds since it was observed; negative if that is in the future.
+        max_age: The limit, in seconds.
+    """
+
+    code = "model.snapshot_stale"
+    retryable: bool | None = True
+
+    def __init__(self, *, age: float, max_age: float) -> None:
+        when = "in the future" if age < 0 else f"{age:g} s ago, more than {max_age:g} s"
+        super().__init__(f"the model snapshot was observed {when}; load a new one")
+        self.age = age
+        self.max_age = max_age
+
+
+class ModelCatalogError(ModelError):
+    """A catalogue of models could not be loaded.
+
+    Attributes:
+        source: Where it was to come from.
+        status: The HTTP status, or None when there was none.
+    """
+
+    code = "model.catalog"
+
+    def __init__(self, message: str, *, source: str, status: int | None = None, retryable: bool | None = None) -> None:
+        super().__init__(message)
+        self.source = source
+        self.status = status
+        self.retryable = retryable

@@ -10,6 +10,17 @@ from runlane.models._calls import (
     create_tool_call_collector,
     parse_arguments,
 )
+from runlane.models._catalog import (
+    ModelCatalog,
+    ModelCatalogEntry,
+    ModelCatalogProvider,
+    ModelMetric,
+    ModelPopularity,
+    ModelPrice,
+    ModelSearchInput,
+    ModelSearchResult,
+    search_model_catalog,
+)
 from runlane.models._collect import CollectedResponse, collect
 from runlane.models._failure import (
     ProviderFailure,
@@ -37,8 +48,20 @@ from runlane.models._port import (
     ResponseProviderResolver,
     UsageNormalizer,
 )
+from runlane.models._registry import (
+    ModelCapability,
+    ModelDescriptor,
+    ModelProvider,
+    ModelRegistry,
+    ModelRegistryConfig,
+    ModelRegistrySnapshot,
+    ModelSnapshotPolicy,
+    define_model_registry,
+    validate_model_snapshot,
+)
 from runlane.models._repair import repair_object, repair_text, repair_value
 from runlane.models._retry import Backoff, RetryDecision, RetryPolicy, RetryRequest, decide_retry
+from runlane.models._selection import MemoryModelSelectionStore, ModelSelection, ModelSelectionStore
 from runlane.models._stream import (
     FileOutput,
     FinishReason,
@@ -69,13 +92,31 @@ __all__ = [
     "FinishReason",
     "FinishReport",
     "FunctionCallDelta",
+    "MemoryModelSelectionStore",
     "ModelAssistantToolMessage",
+    "ModelCapability",
+    "ModelCatalog",
+    "ModelCatalogEntry",
+    "ModelCatalogProvider",
+    "ModelDescriptor",
     "ModelFunction",
     "ModelImage",
     "ModelMessage",
+    "ModelMetric",
     "ModelOptions",
     "ModelPart",
+    "ModelPopularity",
+    "ModelPrice",
+    "ModelProvider",
     "ModelProviderContext",
+    "ModelRegistry",
+    "ModelRegistryConfig",
+    "ModelRegistrySnapshot",
+    "ModelSearchInput",
+    "ModelSearchResult",
+    "ModelSelection",
+    "ModelSelectionStore",
+    "ModelSnapshotPolicy",
     "ModelToolCall",
     "ModelToolResultMessage",
     "ModelUsage",
@@ -105,12 +146,15 @@ __all__ = [
     "count_tool_schemas",
     "create_tool_call_collector",
     "decide_retry",
+    "define_model_registry",
     "is_tool_result_failure",
     "model_protocol_error",
     "parse_arguments",
     "repair_object",
     "repair_text",
     "repair_value",
+    "search_model_catalog",
     "usage_from_model",
     "validate_messages",
+    "validate_model_snapshot",
 ]

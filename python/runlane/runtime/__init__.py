@@ -32,6 +32,7 @@ from runlane.runtime._files import FilesConfig, GeneratedFile, KeepFile
 from runlane.runtime._history_seeds import SeedPlacement
 from runlane.runtime._inputs import InputLike, RuntimeInput
 from runlane.runtime._managed_loop import ManagedLoopDriver
+from runlane.runtime._model_choice import ModelChoice
 from runlane.runtime._policies import ChoosePolicy, InputPolicy, LaneKey, Preflight, SubmittedInput
 from runlane.runtime._promise import Promise
 from runlane.runtime._protocol import (
@@ -106,6 +107,7 @@ __all__ = [
     "LaneKey",
     "LoopConfig",
     "ManagedLoopDriver",
+    "ModelChoice",
     "ModelRequest",
     "ModelSource",
     "OnPublishError",

@@ -1,0 +1,81 @@
+"""Choosing the model of a run: what its inputs pin, what the conversation was set to, or a default."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from runlane.errors import InvalidValueError
+from runlane.models import ModelCapability, ModelRegistry, ModelSelectionStore, ResolvedModel
+from runlane.records import Message
+from runlane.runtime._core import ModelRequest
+
+__all__ = ["ModelChoice"]
+
+
+class ModelChoice:
+    """Gives a runtime its models out of a registry: `AgentRuntime(store, model=ModelChoice(...))`.
+
+    Asked in this order: the metadata of the run's own inputs, where the newest that names a model wins; the selection
+    of the conversation; the default.
+
+    Args:
+        registry: Knows the models.
+        default: The name of the model for everything else.
+        selections: Keeps what conversations were set to, or None.
+        capabilities: What every model chosen must have.
+        metadata_key: The field of an input's metadata that names a model.
+
+    Raises:
+        UnknownModelError, ModelNotUsableError: The default cannot serve; found out at once rather than in a run.
+        InvalidValueError: A word that is no capability.
+    """
+
+    def __init__(
+        self,
+        registry: ModelRegistry,
+        default: str,
+        *,
+        selections: ModelSelectionStore | None = None,
+        capabilities: Iterable[ModelCapability] = (),
+        metadata_key: str = "model",
+    ) -> None:
+        self.registry = registry
+        self.default = default
+        self._selections = selections
+        self._capabilities = tuple(capabilities)
+        self._metadata_key = metadata_key
+        registry.preflight(default, self._capabilities)
+
+    async def __call__(self, request: ModelRequest[object], /) -> ResolvedModel:
+        """Return the model that answers a run.
+
+        Raises:
+            UnknownModelError, ModelNotUsableError: The model chosen cannot serve; the run fails, no provider is called.
+            InvalidValueError: An input names a model by something else than text.
+        """
+        key = await self.choose(request.conversation_id, request.inputs)
+        return self.registry.resolve(key, self._capabilities)
+
+    async def choose(self, conversation_id: str, inputs: Sequence[Message], /) -> str:
+        """Return the name of the model for some inputs, without a look at whether it can serve.
+
+        Raises:
+            InvalidValueError: An input names a model by something else than text.
+        """
+        for message in reversed(inputs):
+            pinned = (message.metadata or {}).get(self._metadata_key)
+            if pinned is None:
+                continue
+            if not isinstance(pinned, str):
+                raise InvalidValueError("must be text", argument=f"metadata.{self._metadata_key}")
+            return pinned
+        selection = None if self._selections is None else await self._selections.load(conversation_id)
+        return self.default if selection is None else selection.model_id
+
+    async def preflight(self, conversation_id: str, inputs: Sequence[Message], /) -> None:
+        """Check that the model for some inputs could serve, before they are admitted; constructs nothing.
+
+        Raises:
+            UnknownModelError, ModelNotUsableError, InvalidValueError: It could not.
+        """
+        self.registry.preflight(await self.choose(conversation_id, inputs), self._capabilities)
