@@ -65,6 +65,7 @@ from runlane.runtime._steps import (
 )
 from runlane.runtime._tickets import Admission, RecordIds, RunResult, RunTicket
 from runlane.runtime._tool_source import ToolSource
+from runlane.runtime._tools_config import ToolsConfig
 from runlane.runtime._turn import (
     Boundary,
     Turn,
@@ -144,6 +145,7 @@ __all__ = [
     "TerminalAcceptance",
     "TerminalAcceptanceInput",
     "ToolSource",
+    "ToolsConfig",
     "Turn",
     "TurnDriver",
     "TurnFinished",

@@ -29,10 +29,11 @@ from runlane.errors import (
     RunUnsettledError,
     StoreError,
 )
-from runlane.records import JsonObject, Ownership, Run, RunOperation
+from runlane.records import JsonObject, Ownership, Part, Run, RunOperation
 from runlane.runtime._coordinator import NotYet
 from runlane.runtime._core import ModelRequest, RuntimeCore, Work
 from runlane.runtime._lane import ConversationLane
+from runlane.runtime._left_open import LeftOpen, answered_calls, kept_parts
 from runlane.runtime._live_turn import first_operation
 from runlane.runtime._settling import result_from_view
 from runlane.runtime._steps import StepPrompt
@@ -67,11 +68,13 @@ class Acquired:
     Attributes:
         prompt: What the model is told, or the failure to prepare it.
         operation: The first step's operation, if it was committed with the acquisition.
+        left: What is to be dealt with before the model is asked.
     """
 
     writer: TurnWriter
     prompt: StepPrompt | Exception
     operation: RunOperation | None
+    left: LeftOpen
 
 
 async def acquire(
@@ -101,6 +104,7 @@ class _Acquisition:
         self._work = work
         self._signal = signal
         self._still_since: tuple[int, float] | None = None
+        self._left = LeftOpen()
 
     async def run(self) -> Acquired | RunResult:
         while True:
@@ -136,6 +140,7 @@ class _Acquisition:
         return self._signal.error()
 
     async def _prompt(self) -> StepPrompt:
+        self._left = await self._left_open()
         projection = self._lane.records.project()
         request = ModelRequest(
             context=self._work.context,
@@ -146,6 +151,19 @@ class _Acquisition:
         model = await self._core.resolve_model(request)
         own = (self._core.instructions,) if self._core.instructions else ()
         return StepPrompt(model=model, instructions=(*own, *projection.system), messages=tuple(projection.messages))
+
+    async def _left_open(self) -> LeftOpen:
+        """Return what an earlier execution and the approvals among the inputs leave to be done first."""
+        run, records = self._work.run, self._lane.records
+        kept: tuple[Part, ...] = ()
+        if run.fencing_token is not None:
+            draft = await self._core.calls.read(lambda store: store.load_draft(run.conversation_id, run.id))
+            kept = kept_parts(draft)
+        self._left = LeftOpen(kept=kept)
+        if all(message.role != "tool" for message in records.shown):
+            return self._left
+        answered, waits = answered_calls(records, self._core.config.tools.seal, run.conversation_id)
+        return LeftOpen(kept=kept, answered=answered, waits=waits)
 
     # --- the commit ----------------------------------------------------------------------------------------------
 
@@ -172,10 +190,10 @@ class _Acquisition:
                 run_id=run.id,
                 expected_revision=revision + 1,
                 ownership=ownership,
-                patch=DraftPatch(),
+                patch=DraftPatch(keep=len(self._left.kept)),
             )
         )
-        if getattr(core.driver, "begins_with_step", False) and core.config.loop.prepare_step is None:
+        if self._begins_with_step():
             commands.append(
                 RecordRunOperation(
                     command_id=ids.new("command"),
@@ -188,6 +206,12 @@ class _Acquisition:
             )
         return commands
 
+    def _begins_with_step(self) -> bool:
+        """Whether the model is asked before anything else can be written."""
+        core = self._core
+        begins: bool = getattr(core.driver, "begins_with_step", False)
+        return begins and core.config.loop.prepare_step is None and not self._left
+
     async def _acquired(
         self, acquired: Applied, last: Applied, command: Command, prompt: StepPrompt | Exception
     ) -> Acquired:
@@ -198,9 +222,10 @@ class _Acquisition:
             self._lane.records.withdraw()
             prompt = await self._prepare_again()
         return Acquired(
-            writer=TurnWriter(self._core, self._lane, run, ownership, self._signal),
+            writer=TurnWriter(self._core, self._lane, run, ownership, self._signal, self._left.kept),
             prompt=prompt,
             operation=command.operation if isinstance(command, RecordRunOperation) else None,
+            left=self._left,
         )
 
     async def _prepare_again(self) -> StepPrompt | Exception:

@@ -13,6 +13,7 @@ from runlane.runtime._files import FilesConfig
 from runlane.runtime._policies import ChoosePolicy, InputPolicy, LaneKey, Preflight, check_policy
 from runlane.runtime._protocol import AgentProtocol
 from runlane.runtime._steps import PrepareStep, StopPolicy, check_stop_policies
+from runlane.runtime._tools_config import ToolsConfig
 from runlane.runtime._turn import TurnDriver
 
 __all__ = [
@@ -236,6 +237,7 @@ class RuntimeConfig:
         recovery: How runs of executors that are gone are taken over.
         delivery: How events reach listeners.
         files: What happens to files.
+        tools: How tools behave: approvals, calls of unknown outcome, failures.
         close: What leaving the runtime's context does.
         protocol: The shape of contexts and metadata, and what counts as an answer; by default anything does.
         key_reuse: What a repeated idempotency key with a *different* input gets: `return` the first admission (the
@@ -257,6 +259,7 @@ class RuntimeConfig:
     delivery: DeliveryConfig = field(default_factory=DeliveryConfig)
     files: FilesConfig = field(default_factory=FilesConfig)
     close: CloseConfig = field(default_factory=CloseConfig)
+    tools: ToolsConfig = field(default_factory=ToolsConfig)
     protocol: AgentProtocol[Any] = field(default_factory=AgentProtocol)
     key_reuse: Literal["return", "refuse"] = "return"
     driver: TurnDriver | None = None
@@ -269,6 +272,7 @@ class RuntimeConfig:
             ("recovery", RecoveryConfig),
             ("delivery", DeliveryConfig),
             ("files", FilesConfig),
+            ("tools", ToolsConfig),
             ("protocol", AgentProtocol),
             ("close", CloseConfig),
         )

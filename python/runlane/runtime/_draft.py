@@ -82,12 +82,12 @@ class Draft:
     """
 
     def __init__(self, run: Run, parts: tuple[Part, ...] = (), /) -> None:
-        """Start an answer, empty or with what is known of it."""
+        """Start an answer, empty or with what an earlier execution made durable of it."""
         self._run = run
         self._parts: list[_Growing | Part] = list(parts)
         self._reasoning: _Growing | None = None
-        self._saved = 0
-        self._durable = 0
+        self._saved = len(parts)
+        self._durable = len(parts)
 
     @property
     def size(self) -> int:

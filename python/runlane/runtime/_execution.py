@@ -83,7 +83,14 @@ class _Execution:
         if isinstance(acquired.prompt, Exception):
             return ending_for_error(acquired.prompt)
         turn = LiveTurn(
-            self._core, acquired.writer, acquired.prompt, signal, acquired.operation, self._work.context, inbox
+            self._core,
+            acquired.writer,
+            acquired.prompt,
+            signal,
+            acquired.operation,
+            self._work.context,
+            inbox,
+            acquired.left,
         )
         ending: Ending | None = None
         try:

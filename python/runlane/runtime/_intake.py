@@ -16,7 +16,16 @@ from runlane.models import (
     repair_object,
     repair_text,
 )
-from runlane.records import ProviderEnvelope, ProviderPart, SourcePart, ToolCallPart, ToolResultPart, validated
+from runlane.records import (
+    ProviderEnvelope,
+    ProviderPart,
+    SourcePart,
+    ToolApprovalRequestPart,
+    ToolApprovalResponsePart,
+    ToolCallPart,
+    ToolResultPart,
+    validated,
+)
 from runlane.runtime._announcing import RunVoice
 from runlane.runtime._draft import Draft
 from runlane.runtime._files import FilesConfig, keep_file
@@ -34,6 +43,7 @@ class Intake:
     | reasoning | one part from start to end | `reasoning-start`, `-delta`, `-end` |
     | whole tool call | a part | `tool-status` started |
     | tool result | a part | `tool-status` completed, failed or interrupted |
+    | consent asked for, or given automatically | a part | nothing |
     | source, opaque output | a part | nothing |
     | file | kept by the application first, then a part with its reference | nothing |
     | fragments of calls, usage, response identity, finish | nothing | nothing |
@@ -68,6 +78,9 @@ class Intake:
         if isinstance(part, ToolCallPart | ToolResultPart):
             self._draft.add(part)
             return self._voice.tool(part)
+        if isinstance(part, ToolApprovalRequestPart | ToolApprovalResponsePart):
+            self._draft.add(part)
+            return None
         return self._take_quietly(part)
 
     def _take_quietly(self, part: ModelPart) -> Awaitable[None] | None:

@@ -10,6 +10,7 @@ summary or the configured limits, never from its beginning.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from runlane.history import RUNTIME_EVIDENCE, History, Projection, ProjectionOptions
@@ -126,7 +127,16 @@ class LaneRecords:
 
     def project(self) -> Projection:
         """Return what a model is told."""
-        return self._history.project(_PROJECTION)
+        active = frozenset() if self._begun is None else frozenset({self._begun})
+        return self._history.project(_PROJECTION, active_runs=active)
+
+    def mentioning(self, word: str, /) -> Iterator[Message]:
+        """Yield the records that hold a text without characters JSON escapes, newest first."""
+        sought = word.encode()
+        for index in reversed(range(len(self._history))):
+            record = self._history.record(index)
+            if sought in record:
+                yield Message.model_validate_json(record)
 
     def _append(self, record: bytes) -> None:
         self._history.append(record)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Final
 
 from runlane.contracts import CancelToken, Id, resolve
 from runlane.errors import RunlaneError, UsageError
@@ -21,6 +22,7 @@ from runlane.runtime._context_usage import context_usage
 from runlane.runtime._core import RuntimeCore
 from runlane.runtime._injection import Inbox
 from runlane.runtime._intake import Intake
+from runlane.runtime._left_open import LeftOpen
 from runlane.runtime._live_step import FailureOrigin, Failures, LiveStep
 from runlane.runtime._retry import retry_scheduled, retry_started
 from runlane.runtime._steps import (
@@ -37,6 +39,8 @@ from runlane.runtime._turn import Boundary, TurnPart
 from runlane.runtime._turn_writer import TurnWriter
 
 __all__ = ["LiveTurn", "first_operation"]
+
+_NOTHING: Final = LeftOpen()
 
 
 def first_operation(core: RuntimeCore, step: int = 0, /) -> RunOperation:
@@ -70,6 +74,7 @@ class LiveTurn:
         operation: RunOperation | None,
         context: object,
         inbox: Inbox,
+        left: LeftOpen = _NOTHING,
         /,
     ) -> None:
         """Begin to answer.
@@ -82,9 +87,12 @@ class LiveTurn:
             operation: The first step's operation, if it was committed with the acquisition.
             context: The application's own value.
             inbox: Where inputs that join the run come from.
+            left: What is to be dealt with before the model is asked.
         """
         self._core = core
         self._inbox = inbox
+        self._left = left
+        self._base = 0
         self._signal = signal
         self._committed_operation = operation
         self._application = context
@@ -196,6 +204,18 @@ class LiveTurn:
         if rest is not None:
             await rest
 
+    async def resume(self) -> bool:
+        """Deal with what was left open; see `Turn.resume`."""
+        left, self._left = self._left, _NOTHING
+        if not left:
+            return True
+        told = await self.tools.resume(left)
+        if told is None:
+            return False
+        self.prompt = self.prompt.with_messages(told)
+        self._base = self.writer.draft.size
+        return True
+
     async def checkpoint(self) -> None:
         """Make everything emitted so far durable; see `Turn.checkpoint`."""
         await self.writer.checkpoint()
@@ -264,14 +284,14 @@ class LiveTurn:
         policy = self._core.config.loop.retry
         if policy is None or self._signal.cancelled or self.origin(error) != "provider":
             return False
-        if any(isinstance(part, ToolCallPart) for part in self.writer.draft.parts()):
+        if any(isinstance(part, ToolCallPart) for part in self.writer.draft.parts(self._base)):
             return False
         decision = decide_retry(policy, error, attempt=self.attempt)
         if not decision.retries:
             return False
         core, run_id = self._core, self.writer.run.id
         self._inbox.hand_back()
-        self.writer.draft.cut(0)
+        self.writer.draft.cut(self._base)
         self.writer.owe(
             retry_scheduled(command_id=core.ids.new("command"), at=core.clock.now(), run_id=run_id, decision=decision)
         )

@@ -37,6 +37,8 @@ class ManagedLoopDriver:
 
     async def drive(self, turn: Turn, /) -> TurnOutcome:
         """Answer one turn; see `TurnDriver.drive`."""
+        if not await turn.resume():
+            return TurnFinished("tool-calls")
         while True:
             try:
                 return await _attempt(turn)
@@ -54,6 +56,7 @@ async def _attempt(turn: Turn) -> TurnOutcome:
             return TurnStopped(boundary.stop)
         prompt = boundary.prompt or prompt
         finish, calls = await _ask(turn, prompt)
+        calls = turn.tools.distinct(calls)
         for call in calls:
             await turn.emit(call)
         if not calls or finish.reason not in _RUNS_TOOLS:

@@ -15,29 +15,36 @@ calls, whatever the order in which they came.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, TypeAlias
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
 
 import anyio
-from pydantic import JsonValue
 
 from runlane.contracts import CancelToken
-from runlane.errors import UnknownToolError, UsageError
-from runlane.models import ModelFunction
-from runlane.records import ToolCallPart, ToolOutcome, ToolResultPart
+from runlane.errors import ToolDeniedError, ToolError, UnknownToolError, UsageError
+from runlane.models import AnyModelMessage, ModelFunction
+from runlane.records import (
+    ToolApprovalRequestPart,
+    ToolApprovalResponsePart,
+    ToolCallPart,
+    ToolResultPart,
+)
 from runlane.runtime._announcing import RunVoice
 from runlane.runtime._core import RuntimeCore
+from runlane.runtime._left_open import AnsweredCall, LeftOpen, spoken_rounds
 from runlane.runtime._progress_queue import ProgressQueue
 from runlane.runtime._turn import Turn, TurnPart
 from runlane.runtime._turn_writer import TurnWriter, holds
 from runlane.store import AppendEvent, once_event_id
 from runlane.tools import (
+    ApprovalKind,
     MountedCall,
     MountedTools,
     ToolFenceConfig,
     ToolFenceContext,
     ToolFenceLifecycle,
     ToolTurnFacts,
-    error_envelope,
+    approval_kind,
     mount_tools,
 )
 
@@ -50,9 +57,14 @@ _TELL_WITHIN: Final = 1.0
 """Seconds a publisher has for what is told of a call that was cut off."""
 
 
-def effect_event_id(run_id: str, call_id: str, /) -> str:
-    """Return the id of the ledger entry that says a call's handler is about to be entered."""
-    return once_event_id(_EFFECT, f"{run_id}:tool:{call_id}")
+def effect_event_id(run_id: str, key: str, /) -> str:
+    """Return the id of the ledger entry that says an execution of a run is about to enter a call's handler.
+
+    Args:
+        run_id: The run that carries the call out.
+        key: The call's idempotency key.
+    """
+    return once_event_id(_EFFECT, f"{run_id}:tool:{key}")
 
 
 async def answer_calls(
@@ -73,6 +85,24 @@ async def answer_calls(
         StoreError: What must be durable could not be made so.
     """
     return await turn.tools.answer(calls, active)
+
+
+@dataclass(eq=False, slots=True)
+class _Plan:
+    """What is to become of a call.
+
+    Attributes:
+        asks: Consent it needs that nobody asked for yet, beside what its tool asks for.
+        waits: Consent was asked for and not given yet.
+        was_entered: An earlier execution entered its handler; that is on record.
+        may_begin: It is on record that the handler is about to be entered.
+    """
+
+    mounted: MountedCall
+    asks: ApprovalKind | None = None
+    waits: bool = False
+    was_entered: bool = False
+    may_begin: bool = False
 
 
 class RunTools:
@@ -124,6 +154,7 @@ class RunTools:
             clock=core.clock,
             ids=core.ids,
             tell_progress=self._progress,
+            on_failure=core.config.tools.on_error,
         )
         self._mounted = await mount_tools(core.tools, fence=self.fence, turn_facts=facts, app=self._app)
 
@@ -132,57 +163,139 @@ class RunTools:
         functions = () if self._mounted is None else self._mounted.functions
         return functions if active is None else tuple(shown for shown in functions if shown.name in active)
 
+    def distinct(self, calls: Sequence[ToolCallPart], /) -> tuple[ToolCallPart, ...]:
+        """Return calls with ids no earlier call of the run has; see `TurnTools.distinct`."""
+        known = {part.call_id for part in self._writer.draft.parts() if isinstance(part, ToolCallPart)}
+        found: list[ToolCallPart] = []
+        for call in calls:
+            call_id, count = call.call_id, 1
+            while call_id in known:
+                count += 1
+                call_id = f"{call.call_id}~{count}"
+            known.add(call_id)
+            found.append(call if call_id == call.call_id else call.model_copy(update={"call_id": call_id}))
+        return tuple(found)
+
     async def answer(
         self, calls: Sequence[ToolCallPart], active: frozenset[str] | None = None, /
     ) -> tuple[ToolResultPart, ...] | None:
         """Carry out calls; see `answer_calls`."""
-        admitted = [await self._admit(call, active) for call in calls]
-        return await self._carry_out(admitted)
+        return await self._carry_out([_Plan(await self._admit(call, active)) for call in calls])
+
+    async def resume(self, left: LeftOpen, /) -> tuple[AnyModelMessage, ...] | None:
+        """Deal with what was left open.
+
+        Returns:
+            What the model is told of it; None if a call waits for somebody's consent.
+        """
+        plans = [await self._reopened(call, left) for call in left.open_calls]
+        plans += [await self._answered(entry) for entry in left.unanswered]
+        results = await self._carry_out(plans)
+        if results is None or left.waits:
+            return None
+        return spoken_rounds(self._writer.draft.parts())
 
     async def _admit(self, call: ToolCallPart, active: frozenset[str] | None) -> MountedCall:
-        if self._mounted is None:
-            raise UsageError("tools are not mounted yet", argument="turn.tools")
         if active is not None and call.tool_name not in active:
-            output = error_envelope(UnknownToolError(tool_id=call.tool_name))
-            return MountedCall(call=call, refusal=_result(call, "error", output))
-        return await self._mounted.admit(call)
+            error = UnknownToolError(tool_id=call.tool_name)
+            return MountedCall(call=call, key="", refusal=self._tools.failed(call, error))
+        return await self._tools.admit(call)
 
-    async def _carry_out(self, admitted: Sequence[MountedCall]) -> tuple[ToolResultPart, ...]:
-        """Have the calls run, and return their results in order."""
+    # --- what was left open --------------------------------------------------------------------------------------
+
+    async def _reopened(self, call: ToolCallPart, left: LeftOpen) -> _Plan:
+        """Plan a call that an earlier execution of this run left without a result."""
+        run_id = self._writer.run.id
+        asked = [part for part in left.kept if isinstance(part, ToolApprovalRequestPart)]
+        request = next((part for part in asked if part.call_id == call.call_id), None)
+        if request is not None and not request.is_automatic:
+            return _Plan(MountedCall(call=call, key=""), waits=True)
+        return await self._planned(call, run_id, is_approved=request is not None)
+
+    async def _answered(self, entry: AnsweredCall) -> _Plan:
+        """Plan a call that somebody agreed to, or refused."""
+        call, reason = entry.call, entry.response.reason
+        if entry.response.approved:
+            return await self._planned(call, entry.run_id, is_approved=True)
+        is_unknown = approval_kind(entry.request) == "effect-unknown"
+        error = _outcome_unknown(reason) if is_unknown else ToolDeniedError(tool_id=call.tool_name, reason=reason)
+        return _Plan(MountedCall(call=call, key="", refusal=self._tools.failed(call, error)))
+
+    async def _planned(self, call: ToolCallPart, run_id: str, *, is_approved: bool) -> _Plan:
+        """Plan a call that may have been entered by an execution of this run that died."""
+        own, key = self._writer.run, f"{run_id}:{call.call_id}"
+        event_id = effect_event_id(own.id, key)
+        entry = await self._core.calls.read(lambda store: store.find_event(own.conversation_id, event_id))
+        was_entered = entry is not None
+        mounted = await self._tools.admit(call, run_id=run_id, is_approved=is_approved or was_entered)
+        if not was_entered or mounted.idempotent:
+            return _Plan(mounted, was_entered=was_entered)
+        self._tools.let_go(mounted)
+        if self._core.config.tools.unknown_effect == "ask":
+            return _Plan(mounted, asks="effect-unknown")
+        mounted.refusal = self._tools.failed(call, _outcome_unknown(None))
+        return _Plan(mounted)
+
+    # --- carrying out --------------------------------------------------------------------------------------------
+
+    async def _carry_out(self, plans: Sequence[_Plan]) -> tuple[ToolResultPart, ...] | None:
+        """Have the calls run, and return their results in order; None if one waits for consent."""
         results: dict[str, ToolResultPart] = {}
+        waits = [await self._ask(plan) for plan in plans]
+        answerable = [plan for plan, waiting in zip(plans, waits, strict=True) if not waiting]
         start = self._writer.draft.size
-        for mounted in admitted:
-            if mounted.refusal is not None:
-                await self._take(mounted.refusal, results)
-        ready = [mounted for mounted in admitted if mounted.refusal is None]
-        begun = {mounted.call.call_id for mounted in ready if self._tools.take_slot(mounted)}
+        for plan in answerable:
+            if plan.mounted.refusal is not None:
+                await self._take(plan.mounted.refusal, results)
+        ready = [plan for plan in answerable if plan.mounted.refusal is None]
+        begun = [plan for plan in ready if self._tools.take_slot(plan.mounted)]
         try:
             await self._intend(begun)
         except BaseException:
-            for mounted in ready:
-                self._tools.let_go(mounted)
+            for plan in ready:
+                self._tools.let_go(plan.mounted)
             raise
         self._running = len(ready)
-        await self._run_all(ready, begun, results)
-        ordered = tuple(results[mounted.call.call_id] for mounted in admitted)
+        await self._run_all(ready, results)
+        ordered = tuple(results[plan.mounted.call.call_id] for plan in answerable)
         if list(results) != [result.call_id for result in ordered]:
             self._writer.draft.cut(start)
             for result in ordered:
                 self._writer.draft.add(result)
-        return ordered
+        return None if any(waits) else ordered
 
-    async def _run_all(self, ready: Sequence[MountedCall], begun: set[str], results: dict[str, ToolResultPart]) -> None:
+    async def _ask(self, plan: _Plan) -> bool:
+        """Put on record what consent a call needs; whether it now waits for it."""
+        if plan.waits:
+            return True
+        mounted, kind = plan.mounted, plan.asks
+        if kind is None and mounted.approval is None:
+            return False
+        run, ids = self._writer.run, self._core.ids
+        request = self._core.config.tools.seal.request(
+            mounted.call, ids.new("approval"), kind or "call", conversation_id=run.conversation_id, run_id=run.id
+        )
+        if kind is None and mounted.approval == "automatic":
+            await self._emit(request.model_copy(update={"is_automatic": True}))
+            await self._emit(ToolApprovalResponsePart(approval_id=request.approval_id, approved=True))
+            return False
+        await self._emit(request)
+        if kind == "effect-unknown":
+            self._owe(mounted, "uncertain")
+        return True
+
+    async def _run_all(self, ready: Sequence[_Plan], results: dict[str, ToolResultPart]) -> None:
         has_publisher = self._core.publishing.has_publisher
         if len(ready) < 2 and not has_publisher:  # noqa: PLR2004 - one call needs no group
-            for mounted in ready:
-                await self._one(mounted, begun, results)
+            for plan in ready:
+                await self._one(plan, results)
             return
         queue = self._queue = ProgressQueue()
         failures: list[Exception] = []
 
-        async def run(mounted: MountedCall) -> None:
+        async def run(plan: _Plan) -> None:
             try:
-                await self._one(mounted, begun, results)
+                await self._one(plan, results)
             except Exception as error:  # noqa: BLE001 - raised below, outside the group
                 failures.append(error)
                 tasks.cancel_scope.cancel()
@@ -191,22 +304,22 @@ class RunTools:
             if has_publisher:
                 tasks.start_soon(queue.work)
             async with anyio.create_task_group() as calls:
-                for mounted in ready:
-                    calls.start_soon(run, mounted)
+                for plan in ready:
+                    calls.start_soon(run, plan)
             queue.end()
         if failures:
             raise failures[0]
 
-    async def _one(self, mounted: MountedCall, begun: set[str], results: dict[str, ToolResultPart]) -> None:
-        call = mounted.call
+    async def _one(self, plan: _Plan, results: dict[str, ToolResultPart]) -> None:
+        mounted = plan.mounted
         try:
-            if call.call_id not in begun:
+            if not plan.may_begin:
                 await self._tools.wait_for_slot(mounted)
-                await self._intend({call.call_id})
+                await self._intend([plan])
             result = await self._tools.carry_out(mounted)
         except BaseException:
             self._tools.let_go(mounted)
-            await self._tell_interrupted(call)
+            await self._tell_interrupted(mounted.call)
             raise
         self._running -= 1
         await self._take(result, results)
@@ -228,21 +341,27 @@ class RunTools:
 
     # --- the fence -----------------------------------------------------------------------------------------------
 
-    async def _intend(self, call_ids: set[str]) -> None:
+    async def _intend(self, plans: Sequence[_Plan]) -> None:
         """Have it durable, under the run's ownership, that handlers are about to be entered."""
+        for plan in plans:
+            if not plan.was_entered:
+                self._owe(plan.mounted, "intent")
+        await self._writer.checkpoint(proves=bool(plans))
+        for plan in plans:
+            plan.may_begin = True
+            self._proven.add(plan.mounted.call.call_id)
+
+    def _owe(self, mounted: MountedCall, phase: Literal["intent", "uncertain"]) -> None:
         run = self._writer.run
-        for call_id in sorted(call_ids):
-            self._writer.owe(
-                AppendEvent(
-                    command_id=self._core.ids.new("command"),
-                    at=self._core.clock.now(),
-                    kind=_EFFECT,
-                    payload={"run_id": run.id, "effect_name": f"tool:{call_id}", "phase": "intent"},
-                    event_id=effect_event_id(run.id, call_id),
-                )
+        self._writer.owe(
+            AppendEvent(
+                command_id=self._core.ids.new("command"),
+                at=self._core.clock.now(),
+                kind=_EFFECT,
+                payload={"run_id": run.id, "effect_name": f"tool:{mounted.key}", "phase": phase},
+                event_id=effect_event_id(run.id, mounted.key) if phase == "intent" else None,
             )
-        await self._writer.checkpoint(proves=bool(call_ids))
-        self._proven.update(call_ids)
+        )
 
     async def _verdict(self, context: ToolFenceContext) -> str | None:
         """Say why the run is lost, or None; the commit of an intent stands for the first check of its call."""
@@ -261,11 +380,18 @@ class RunTools:
         return None
 
     async def _tell_interrupted(self, call: ToolCallPart) -> None:
-        telling = self._voice.tool(_result(call, "interrupted", None))
+        telling = self._voice.tool(
+            ToolResultPart(call_id=call.call_id, tool_name=call.tool_name, outcome="interrupted")
+        )
         if telling is not None:
             with anyio.move_on_after(_TELL_WITHIN, shield=True):
                 await telling
 
 
-def _result(call: ToolCallPart, outcome: ToolOutcome, output: JsonValue) -> ToolResultPart:
-    return ToolResultPart(call_id=call.call_id, tool_name=call.tool_name, outcome=outcome, output=output)
+def _outcome_unknown(reason: str | None) -> ToolError:
+    return ToolError(
+        "tool.outcome_unknown",
+        retryable=False,
+        details={"reason": reason} if reason else None,
+        hint="The tool may have run and had its effect. Find out before you try again.",
+    )

@@ -13,7 +13,14 @@ from typing import Protocol, TypeAlias
 
 from runlane.contracts import CancelToken
 from runlane.models import AnyModelMessage, FinishReason, ModelFunction, ModelPart, ResolvedModel
-from runlane.records import Part, Run, ToolCallPart, ToolResultPart
+from runlane.records import (
+    Part,
+    Run,
+    ToolApprovalRequestPart,
+    ToolApprovalResponsePart,
+    ToolCallPart,
+    ToolResultPart,
+)
 from runlane.runtime._steps import RunContext, StepPrompt
 
 __all__ = [
@@ -61,8 +68,8 @@ class TurnStopped:
 TurnOutcome: TypeAlias = TurnFinished | TurnStopped
 
 
-TurnPart: TypeAlias = ToolCallPart | ToolResultPart
-"""What a driver adds to an answer beside what a model says: a whole call, and what it gave."""
+TurnPart: TypeAlias = ToolCallPart | ToolResultPart | ToolApprovalRequestPart | ToolApprovalResponsePart
+"""What is added to an answer beside what a model says: a whole call, what it gave, and the consent it needs."""
 
 
 class TurnTools(Protocol):
@@ -70,6 +77,10 @@ class TurnTools(Protocol):
 
     def functions(self, active: frozenset[str] | None = None, /) -> tuple[ModelFunction, ...]:
         """Return what the model is shown: all of them, or those that are named."""
+        ...
+
+    def distinct(self, calls: Sequence[ToolCallPart], /) -> tuple[ToolCallPart, ...]:
+        """Return calls with ids no earlier call of the run has; some providers count anew in each response."""
         ...
 
     async def answer(
@@ -150,6 +161,14 @@ class Turn(Protocol):
         """Add to the answer: message parts, events and checkpoints follow.
 
         Fragments of calls, usage, response identity and finish reports add nothing; a whole call is a `ToolCallPart`.
+        """
+        ...
+
+    async def resume(self) -> bool:
+        """Deal with what was left open: calls of an execution that died, calls somebody agreed to or refused.
+
+        Call it once, before anything else; `prompt` then tells of it. False if the turn is over with that, because a
+        call waits for somebody's consent.
         """
         ...
 

@@ -13,7 +13,7 @@ import anyio
 from runlane.contracts import CancelToken
 from runlane.delivery import DraftView
 from runlane.errors import RuntimeConflictError
-from runlane.records import Ownership, Run, RunOperation, RunOperationPhase, Usage
+from runlane.records import Ownership, Part, Run, RunOperation, RunOperationPhase, Usage
 from runlane.runtime._core import RuntimeCore
 from runlane.runtime._draft import Draft
 from runlane.runtime._lane import ConversationLane
@@ -46,15 +46,22 @@ class TurnWriter:
     """
 
     def __init__(
-        self, core: RuntimeCore, lane: ConversationLane, run: Run, ownership: Ownership, signal: CancelToken
+        self,
+        core: RuntimeCore,
+        lane: ConversationLane,
+        run: Run,
+        ownership: Ownership,
+        signal: CancelToken,
+        kept: tuple[Part, ...] = (),
+        /,
     ) -> None:
-        """Take over a run that was just acquired."""
+        """Take over a run that was just acquired; `kept` is what its draft held and still holds."""
         self._core = core
         self._lane = lane
         self._signal = signal
         self.run = run
         self.ownership = ownership
-        self.draft = Draft(run)
+        self.draft = Draft(run, kept)
         self.spend = Spend(core.clock, run.usage)
         self.operation: RunOperation | None = None
         self._owed: list[RunOperation] = []

@@ -1,5 +1,6 @@
 """The one definition of a tool, its registry, and the way a call is carried out, alone or inside a durable run."""
 
+from runlane.tools._approvals import ApprovalKind, ApprovalSeal, approval_kind
 from runlane.tools._context import (
     TOOL_PROGRESS_MESSAGE_MAX,
     TOOL_PROGRESS_SPACING,
@@ -40,6 +41,8 @@ from runlane.tools._signature import FunctionTool, ToolOptions, tool
 __all__ = [
     "TOOL_PROGRESS_MESSAGE_MAX",
     "TOOL_PROGRESS_SPACING",
+    "ApprovalKind",
+    "ApprovalSeal",
     "AsIntent",
     "ErasedTool",
     "ExecutableTool",
@@ -74,6 +77,7 @@ __all__ = [
     "ToolRegistryOptions",
     "ToolRegistryPorts",
     "ToolTurnFacts",
+    "approval_kind",
     "error_envelope",
     "execute_invocation",
     "mount_tools",

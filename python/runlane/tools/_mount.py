@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from pydantic import JsonValue
 
@@ -64,22 +64,25 @@ class MountedCall:
     """A model's call on its way.
 
     Attributes:
+        key: Names it over every attempt: the run that asked for it, and its id.
+        is_approved: Somebody agreed already.
         refusal: Its result, if it will not run.
         invocation: What will run, otherwise.
-        approval: `needed`: a person decides first; `automatic`: on record as approved; None: neither.
     """
 
     call: ToolCallPart
+    key: str
+    is_approved: bool = False
     refusal: ToolResultPart | None = None
     invocation: Invocation | None = None
 
     @property
-    def approval(self) -> str | None:
-        """Whether somebody has to agree first."""
-        if self.invocation is None:
+    def approval(self) -> Literal["needed", "automatic"] | None:
+        """`needed`: a person decides first; `automatic`: it goes on record as approved; None: neither."""
+        if self.invocation is None or self.is_approved:
             return None
         verdict = self.invocation.authorization.verdict
-        return {"ask": "needed", "approve": "automatic"}.get(verdict)
+        return "needed" if verdict == "ask" else "automatic" if verdict == "approve" else None
 
     @property
     def idempotent(self) -> bool:
@@ -110,10 +113,6 @@ class MountedTools:
         self._app = app
         self.functions = functions
 
-    def idempotency_key(self, call_id: str, /) -> str:
-        """Return what names a call over every attempt to carry it out: its run and its own id."""
-        return f"{self._facts.run_id}:{call_id}"
-
     async def execute(self, call: ToolCallPart, /) -> ToolResultPart:
         """Carry a call out from beginning to end. One that would need an approval is denied.
 
@@ -127,24 +126,34 @@ class MountedTools:
             return await self.deny(mounted, "approval_required")
         return await self.carry_out(mounted)
 
-    async def admit(self, call: ToolCallPart, /) -> MountedCall:
+    async def admit(
+        self, call: ToolCallPart, /, *, run_id: str | None = None, is_approved: bool = False
+    ) -> MountedCall:
         """Find the tool, parse the arguments, ask whether the call may be made; nothing runs yet.
+
+        Args:
+            call: The model's call.
+            run_id: The run that asked for it, if it was another one; its idempotency key names that run.
+            is_approved: Somebody agreed already.
 
         Raises:
             ToolFenceError: The run is lost.
         """
+        key = f"{run_id or self._facts.run_id}:{call.call_id}"
+        mounted = MountedCall(call=call, key=key, is_approved=is_approved)
         try:
-            return MountedCall(call=call, invocation=await self._admitted(call))
+            mounted.invocation = await self._admitted(call, key)
         except Exception as error:  # noqa: BLE001 - every failure is a result, or raised again
-            return MountedCall(call=call, refusal=self._failed(call, error))
+            mounted.refusal = self.failed(call, error)
+        return mounted
 
-    async def _admitted(self, call: ToolCallPart) -> Invocation:
+    async def _admitted(self, call: ToolCallPart, key: str) -> Invocation:
         if self._pipeline is None:
             raise UnknownToolError(tool_id=call.tool_name)
         if not call.has_input:
             await self._pipeline.find(call.tool_name, self._app)
             raise ToolArgumentsError(tool_id=call.tool_name, issues=[_NOT_JSON])
-        return await self._pipeline.admit(self._asked(call))
+        return await self._pipeline.admit(self._asked(call, key))
 
     def take_slot(self, mounted: MountedCall, /) -> bool:
         """Whether a call can begin at once: it needs no thread, or one is free, which it then holds."""
@@ -171,7 +180,7 @@ class MountedTools:
         error = ToolDeniedError(tool_id=call.tool_name, reason=reason)
         if mounted.invocation is not None and self._pipeline is not None:
             await self._pipeline.refuse(mounted.invocation, error)
-        return self._failed(call, error)
+        return self.failed(call, error)
 
     async def carry_out(self, mounted: MountedCall, /) -> ToolResultPart:
         """Run an admitted call inside the fence, and return what the model and the record get of it.
@@ -183,20 +192,21 @@ class MountedTools:
         invocation, pipeline, call = mounted.invocation, self._pipeline, mounted.call
         if invocation is None or pipeline is None:
             raise UsageError("was refused and cannot be carried out", argument="call")
-        key = self.idempotency_key(call.call_id)
-        gate = _FenceGate(self._fence, self._fence.context(call_id=call.call_id, idempotency_key=key))
+        gate = _FenceGate(self._fence, self._fence.context(call_id=call.call_id, idempotency_key=mounted.key))
         try:
             result = await pipeline.carry_out(invocation, gate)
             output = as_json(result.value, invocation.tool.definition.present)
-        except Exception as error:  # noqa: BLE001 - every failure is a result, or raised again
-            return self._failed(call, error)
+        except Exception as error:
+            if error is gate.failure:
+                raise
+            return self.failed(call, error)
         finally:
             progress = invocation.context.ports.progress
             if isinstance(progress, CallProgress):
                 progress.end()
         return ToolResultPart(call_id=call.call_id, tool_name=call.tool_name, outcome="success", output=output)
 
-    def _asked(self, call: ToolCallPart) -> Asked:
+    def _asked(self, call: ToolCallPart, key: str) -> Asked:
         facts = self._facts
         ports, tell = facts.ports, facts.tell_progress
         if tell is not None:
@@ -214,13 +224,17 @@ class MountedTools:
                 run_id=run_id,
                 clock=facts.clock,
                 ids=facts.ids,
-                idempotency_key=self.idempotency_key(call.call_id),
+                idempotency_key=key,
                 fencing_token=facts.fencing_token,
             ),
         )
 
-    def _failed(self, call: ToolCallPart, error: Exception) -> ToolResultPart:
-        """Return the result of a failed call; raises what ends the turn."""
+    def failed(self, call: ToolCallPart, error: Exception, /) -> ToolResultPart:
+        """Return the result of a call that failed.
+
+        Raises:
+            Exception: The error itself, if it ends the turn: it is the fence's, or the reason of the tripped token.
+        """
         signal = self._facts.signal
         if isinstance(error, ToolFenceError) or (signal.cancelled and error is signal.error()):
             raise error
@@ -231,18 +245,30 @@ class MountedTools:
         return ToolResultPart(call_id=call.call_id, tool_name=call.tool_name, outcome="error", output=output)
 
 
-@dataclass(frozen=True, slots=True)
 class _FenceGate:
-    """The fence of a run, around one call."""
+    """The fence of a run, around one call.
 
-    fence: ToolFenceLifecycle
-    context: ToolFenceContext
+    Attributes:
+        failure: What the fence itself raised: that ends the turn, whatever it is.
+    """
+
+    def __init__(self, fence: ToolFenceLifecycle, context: ToolFenceContext) -> None:
+        self._fence = fence
+        self._context = context
+        self.failure: Exception | None = None
 
     async def before(self) -> None:
-        await self.fence.check(self.context)
+        await self._pass(self._fence.check)
 
     async def after(self) -> None:
-        await self.fence.settled(self.context)
+        await self._pass(self._fence.settled)
+
+    async def _pass(self, check: Callable[[ToolFenceContext], Awaitable[None]]) -> None:
+        try:
+            await check(self._context)
+        except Exception as error:
+            self.failure = error
+            raise
 
 
 async def mount_tools(

@@ -1,0 +1,232 @@
+"""Consent: asked for durably, answered durably, across restarts; a denied or forged call has no effect."""
+
+from typing import Any
+
+import pytest
+
+from runlane.errors import ToolApprovalError
+from runlane.models import AnyModelMessage, ModelToolResultMessage
+from runlane.records import (
+    ToolApprovalRequestPart,
+    ToolApprovalResponsePart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from runlane.runtime import RunResult, RuntimeConfig, RuntimeInput, ToolsConfig
+from runlane.store import MemoryStore
+from runlane.testing import ScriptedModel
+from runlane.tools import ToolAuthorization, ToolDefinition, ToolRegistry, ToolRegistryOptions, ToolRegistryPorts, tool
+from tests.runtime.scenes import CONVERSATION, Scene, opened
+from tests.runtime.test_tools import called, results_of
+
+pytestmark = pytest.mark.anyio
+
+_KEY = b"0123456789abcdef"
+
+
+def _mailer(sent: list[str]) -> ToolDefinition[Any, Any, Any]:
+    @tool(id="send", needs_approval=True)
+    async def send(to: str) -> str:
+        """Send a mail."""
+        sent.append(to)
+        return f"sent to {to}"
+
+    return send
+
+
+def _answer(approval_id: str, *, approved: bool, reason: str | None = None) -> RuntimeInput:
+    part = ToolApprovalResponsePart(approval_id=approval_id, approved=approved, reason=reason)
+    return RuntimeInput(role="tool", parts=(part,))
+
+
+def requests_of(result: RunResult) -> list[ToolApprovalRequestPart]:
+    """Return the requests for approval of a run."""
+    return [part for part in result.message.parts if isinstance(part, ToolApprovalRequestPart)]
+
+
+def told(messages: tuple[AnyModelMessage, ...]) -> list[tuple[str, str, object]]:
+    """Return the results among messages."""
+    return [
+        entry
+        for message in messages
+        if isinstance(message, ModelToolResultMessage)
+        for entry in results_of(message.items)
+    ]
+
+
+async def _asked(scene: Scene) -> tuple[RunResult, str]:
+    result = await scene.runtime.submit(CONVERSATION, "Write to a.").result
+    [request] = requests_of(result)
+    return result, request.approval_id
+
+
+async def test_a_call_that_needs_consent_ends_the_run_with_a_signed_request() -> None:
+    """The run ends as `provider_stop`, completed, with the call and a signed request and no result; nothing ran."""
+    sent: list[str] = []
+    async with opened(ScriptedModel(called(("c1", "send", '{"to":"a"}')), "."), tools=[_mailer(sent)]) as scene:
+        result, _ = await _asked(scene)
+    assert (result.reason, result.message.status, sent) == ("provider_stop", "completed", [])
+    assert [part.type for part in result.message.parts] == ["tool-call", "tool-approval-request"]
+    assert requests_of(result)[0].signature
+
+
+async def test_an_agreed_call_runs_once_and_the_model_goes_on() -> None:
+    """The answer is an input of its own; its run carries the call out, first of all, and asks the model then."""
+    sent: list[str] = []
+    model = ScriptedModel(called(("c1", "send", '{"to":"a"}')), "Done.")
+    async with opened(model, tools=[_mailer(sent)]) as scene:
+        asked, approval_id = await _asked(scene)
+        result = await scene.runtime.submit(CONVERSATION, _answer(approval_id, approved=True)).result
+    assert (result.reason, result.text, sent) == ("success", "Done.", ["a"])
+    assert [part.type for part in result.message.parts] == ["tool-result", "text"]
+    assert told(model.calls[1].messages) == [("c1", "success", "sent to a")]
+    assert result.run.id != asked.run.id
+
+
+async def test_pending_consent_survives_a_restart() -> None:
+    """Another process, which never saw the question, carries the answered call out; the request is unchanged."""
+    sent: list[str] = []
+    config = RuntimeConfig(tools=ToolsConfig(approval_key=_KEY))
+    model = ScriptedModel(called(("c1", "send", '{"to":"a"}')), "Done.")
+    async with MemoryStore() as store:
+        async with opened(model, store=store, tools=[_mailer(sent)], config=config) as scene:
+            asked, approval_id = await _asked(scene)
+        async with opened(model, store=store, tools=[_mailer(sent)], config=config) as scene:
+            stored = await store.load_snapshot(CONVERSATION)
+            assert stored.messages[1].parts == asked.message.parts
+            result = await scene.runtime.submit(CONVERSATION, _answer(approval_id, approved=True)).result
+    assert (result.reason, sent) == ("success", ["a"])
+
+
+async def test_a_denied_call_ends_with_an_error_result_and_no_effect() -> None:
+    """The model learns that the call was refused, and why; the tool never ran."""
+    sent: list[str] = []
+    model = ScriptedModel(called(("c1", "send", '{"to":"a"}')), "Fine.")
+    async with opened(model, tools=[_mailer(sent)]) as scene:
+        _, approval_id = await _asked(scene)
+        result = await scene.runtime.submit(CONVERSATION, _answer(approval_id, approved=False, reason="no")).result
+    [(call_id, outcome, output)] = told(model.calls[1].messages)
+    assert isinstance(output, dict)
+    assert (call_id, outcome, output["error"], output["details"]) == ("c1", "error", "tool.denied", {"reason": "no"})
+    assert (result.reason, sent) == ("success", [])
+
+
+@pytest.mark.parametrize("first", [True, False])
+async def test_answering_twice_is_refused(*, first: bool) -> None:
+    """A second answer ends its run as `runtime_failure` before any provider call, and nothing runs again."""
+    sent: list[str] = []
+    model = ScriptedModel(called(("c1", "send", '{"to":"a"}')), "Done.")
+    async with opened(model, tools=[_mailer(sent)]) as scene:
+        _, approval_id = await _asked(scene)
+        await scene.runtime.submit(CONVERSATION, _answer(approval_id, approved=first)).result
+        calls = len(model.calls)
+        second = await scene.runtime.submit(CONVERSATION, _answer(approval_id, approved=True)).result
+    assert second.reason == "runtime_failure"
+    assert isinstance(second.error, ToolApprovalError)
+    assert second.error.problem == "answered"
+    assert (len(model.calls), sent) == (calls, ["a"] if first else [])
+
+
+async def test_an_unknown_approval_is_refused() -> None:
+    """An answer nobody asked for ends its run as `runtime_failure`, without a provider call."""
+    model = ScriptedModel("Hello.")
+    async with opened(model, tools=[_mailer([])]) as scene:
+        await scene.runtime.submit(CONVERSATION, "Hi").result
+        result = await scene.runtime.submit(CONVERSATION, _answer("approval_0", approved=True)).result
+    assert (result.reason, len(model.calls)) == ("runtime_failure", 1)
+    assert isinstance(result.error, ToolApprovalError)
+    assert result.error.problem == "unknown"
+
+
+async def test_a_request_signed_by_another_key_is_refused() -> None:
+    """With a key of its own a runtime trusts only requests that were signed with it; nothing runs."""
+    sent: list[str] = []
+    model = ScriptedModel(called(("c1", "send", '{"to":"a"}')), "Done.")
+    async with MemoryStore() as store:
+        async with opened(model, store=store, tools=[_mailer(sent)]) as scene:
+            _, approval_id = await _asked(scene)
+        config = RuntimeConfig(tools=ToolsConfig(approval_key=_KEY))
+        async with opened(model, store=store, tools=[_mailer(sent)], config=config) as scene:
+            result = await scene.runtime.submit(CONVERSATION, _answer(approval_id, approved=True)).result
+    assert (result.reason, sent, len(model.calls)) == ("runtime_failure", [], 1)
+    assert isinstance(result.error, ToolApprovalError)
+    assert result.error.problem == "forged"
+
+
+async def test_a_later_message_runs_nothing_and_the_answer_still_reaches_its_call() -> None:
+    """An ordinary message while consent is pending is answered; the later answer then carries the call out, once."""
+    sent: list[str] = []
+    model = ScriptedModel(called(("c1", "send", '{"to":"a"}')), "Waiting.", "Done.")
+    async with opened(model, tools=[_mailer(sent)]) as scene:
+        _, approval_id = await _asked(scene)
+        between = await scene.runtime.submit(CONVERSATION, "Hello?").result
+        assert (between.text, sent) == ("Waiting.", [])
+        result = await scene.runtime.submit(CONVERSATION, _answer(approval_id, approved=True)).result
+    assert (result.reason, result.text, sent) == ("success", "Done.", ["a"])
+
+
+async def test_each_of_two_answers_reaches_its_own_call_and_the_model_waits_for_both() -> None:
+    """With two calls pending, the first answer runs its call and asks no model; the second does both."""
+    sent: list[str] = []
+    script = called(("c1", "send", '{"to":"a"}'), ("c2", "send", '{"to":"b"}'))
+    model = ScriptedModel(script, "Done.")
+    async with opened(model, tools=[_mailer(sent)]) as scene:
+        asked = await scene.runtime.submit(CONVERSATION, "Write to both.").result
+        first, second = requests_of(asked)
+        one = await scene.runtime.submit(CONVERSATION, _answer(second.approval_id, approved=True)).result
+        assert (one.reason, sent, len(model.calls)) == ("provider_stop", ["b"], 1)
+        two = await scene.runtime.submit(CONVERSATION, _answer(first.approval_id, approved=True)).result
+    assert (two.reason, two.text, sent) == ("success", "Done.", ["b", "a"])
+    assert told(model.calls[1].messages) == [("c2", "success", "sent to b"), ("c1", "success", "sent to a")]
+
+
+async def test_calls_beside_a_pending_one_are_carried_out() -> None:
+    """Of two calls the one that needs no consent runs at once; its result is on record while the other waits."""
+
+    @tool
+    async def look() -> str:
+        """Look."""
+        return "seen"
+
+    model = ScriptedModel(called(("c1", "send", '{"to":"a"}'), ("c2", "look", "{}")), "Done.")
+    async with opened(model, tools=[_mailer([]), look]) as scene:
+        result = await scene.runtime.submit(CONVERSATION, "Both.").result
+    assert result.reason == "provider_stop"
+    assert [part.type for part in result.message.parts] == [
+        "tool-call",
+        "tool-call",
+        "tool-approval-request",
+        "tool-result",
+    ]
+
+
+async def test_an_automatic_approval_is_on_record() -> None:
+    """Where the host approves in a person's place, request, response and result stand in the same record."""
+    sent: list[str] = []
+    ports: ToolRegistryPorts[object] = ToolRegistryPorts(authorize=lambda *_: ToolAuthorization.approve())
+    registry: ToolRegistry[object] = ToolRegistry(ToolRegistryOptions(tools=[_mailer(sent)], ports=ports))
+    registry.seal()
+    model = ScriptedModel(called(("c1", "send", '{"to":"a"}')), "Done.")
+    async with opened(model, tools=registry) as scene:
+        result = await scene.runtime.submit(CONVERSATION, "Write.").result
+    assert (result.reason, sent) == ("success", ["a"])
+    types = [part.type for part in result.message.parts]
+    assert types == ["tool-call", "tool-approval-request", "tool-approval-response", "tool-result", "text"]
+    assert requests_of(result)[0].is_automatic is True
+
+
+async def test_whether_consent_is_needed_may_depend_on_the_input() -> None:
+    """A function of the parsed input decides call by call."""
+    paid: list[int] = []
+
+    @tool(needs_approval=lambda given, _: given["amount"] > 10)
+    async def pay(amount: int) -> None:
+        """Pay."""
+        paid.append(amount)
+
+    model = ScriptedModel(called(("c1", "pay", '{"amount":5}'), ("c2", "pay", '{"amount":50}')), "Done.")
+    async with opened(model, tools=[pay]) as scene:
+        result = await scene.runtime.submit(CONVERSATION, "Pay.").result
+    assert (result.reason, paid) == ("provider_stop", [5])
+    assert [part.call_id for part in result.message.parts if isinstance(part, ToolCallPart)] == ["c1", "c2"]
+    assert [part.call_id for part in result.message.parts if isinstance(part, ToolResultPart)] == ["c1"]
