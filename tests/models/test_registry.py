@@ -149,7 +149,7 @@ def test_a_provider_may_be_a_function_of_the_models_name() -> None:
 
 def test_a_function_that_makes_no_model_is_misuse() -> None:
     """Named by its provider."""
-    models = define_model_registry(models={"main": described()}, providers={"lab": lambda _: "model"})  # type: ignore[return-value]
+    models = define_model_registry(models={"main": described()}, providers={"lab": lambda _: "model"})  # type: ignore[dict-item, return-value]
     with pytest.raises(UsageError) as refused:
         models.resolve("main")
     assert refused.value.argument == "providers.lab"
@@ -202,7 +202,7 @@ def test_a_descriptor_is_checked_when_it_is_defined(wrong: dict[str, object], pa
 def test_a_provider_is_a_provider(bad: object) -> None:
     """Or a function."""
     with pytest.raises(UsageError) as refused:
-        define_model_registry(models={}, providers={"lab": bad})  # type: ignore[return-value]
+        define_model_registry(models={}, providers={"lab": bad})  # type: ignore[dict-item]
     assert refused.value.argument == "providers.lab"
 
 

@@ -3,11 +3,12 @@
 from datetime import UTC, datetime
 
 import pytest
+from pydantic import JsonValue
 
 from runlane.errors import InvalidValueError, ModelNotUsableError, UnknownModelError
 from runlane.models import MemoryModelSelectionStore, ModelRegistry, ModelSelection, define_model_registry
-from runlane.records import JsonObject, Message, TextPart
-from runlane.runtime import AgentRuntime, ModelChoice
+from runlane.records import JsonObject, TextPart
+from runlane.runtime import AgentRuntime, ModelChoice, RunsConfig, RuntimeConfig, RuntimeInput
 from runlane.store import MemoryStore
 from runlane.testing import ScriptedModel
 
@@ -28,29 +29,15 @@ def models() -> ModelRegistry:
     )
 
 
-def said(message_id: str, metadata: JsonObject | None = None) -> Message:
-    """Return an input."""
-    return Message(
-        id=message_id,
-        conversation_id="c1",
-        role="user",
-        status="committed",
-        parts=(TextPart(text="Hi"),),
-        metadata=metadata,
-        created_at=NOW,
-        updated_at=NOW,
-    )
-
-
 async def test_a_pin_wins_over_a_selection_over_the_default() -> None:
     """Of several inputs that pin one, the newest."""
     selections = MemoryModelSelectionStore()
     choice = ModelChoice(models(), "main", selections=selections)
-    assert await choice.choose("c1", [said("1")]) == "main"
+    assert await choice.choose("c1", [None]) == "main"
     await selections.save("c1", ModelSelection(model_id="big", selected_at=NOW))
-    assert await choice.choose("c1", [said("1")]) == "big"
-    assert await choice.choose("c2", [said("1")]) == "main"
-    pins = [said("1", {"model": "gone"}), said("2", {"model": "main"}), said("3", {"other": 1})]
+    assert await choice.choose("c1", [None]) == "big"
+    assert await choice.choose("c2", [None]) == "main"
+    pins: list[JsonObject | None] = [{"model": "gone"}, {"model": "main"}, {"other": 1}]
     assert await choice.choose("c1", pins) == "main"
 
 
@@ -65,17 +52,19 @@ async def test_a_run_is_answered_by_the_model_its_conversation_was_set_to() -> N
     assert [result.message.text for result in (first, second)] == ["m said it", "b said it"]
 
 
-async def test_preflight_refuses_before_anything_is_admitted() -> None:
-    """A model that is unavailable, one nobody knows, and a pin that is no name."""
+@pytest.mark.parametrize(
+    ("pin", "error"), [("gone", ModelNotUsableError), ("nobody", UnknownModelError), (7, InvalidValueError)]
+)
+async def test_preflight_refuses_before_anything_is_admitted(pin: JsonValue, error: type[Exception]) -> None:
+    """A model that is unavailable, one nobody knows, and a pin that is no name: nothing is written."""
     choice = ModelChoice(models(), "main")
-    await choice.preflight("c1", [said("1")])
-    with pytest.raises(ModelNotUsableError):
-        await choice.preflight("c1", [said("1", {"model": "gone"})])
-    with pytest.raises(UnknownModelError):
-        await choice.preflight("c1", [said("1", {"model": "nobody"})])
-    with pytest.raises(InvalidValueError) as refused:
-        await choice.preflight("c1", [said("1", {"model": 7})])
-    assert refused.value.argument == "metadata.model"
+    config = RuntimeConfig(runs=RunsConfig(preflight=choice.preflight))
+    async with MemoryStore() as store, AgentRuntime(store, model=choice, config=config) as runtime:
+        ticket = runtime.submit("c1", RuntimeInput(parts=(TextPart(text="Hi"),), metadata={"model": pin}))
+        with pytest.raises(error):
+            await ticket.accepted
+        assert (await store.load_head("c1")).version == 0
+        assert (await runtime.submit("c1", "Hi").result).message.text == "m said it"
 
 
 async def test_a_default_that_cannot_serve_is_found_out_at_once() -> None:

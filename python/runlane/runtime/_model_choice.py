@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from runlane.errors import InvalidValueError
 from runlane.models import ModelCapability, ModelRegistry, ModelSelectionStore, ResolvedModel
-from runlane.records import Message
+from runlane.records import JsonObject
 from runlane.runtime._core import ModelRequest
+from runlane.runtime._policies import SubmittedInput
 
 __all__ = ["ModelChoice"]
 
@@ -53,17 +54,17 @@ class ModelChoice:
             UnknownModelError, ModelNotUsableError: The model chosen cannot serve; the run fails, no provider is called.
             InvalidValueError: An input names a model by something else than text.
         """
-        key = await self.choose(request.conversation_id, request.inputs)
+        key = await self.choose(request.conversation_id, [message.metadata for message in request.inputs])
         return self.registry.resolve(key, self._capabilities)
 
-    async def choose(self, conversation_id: str, inputs: Sequence[Message], /) -> str:
-        """Return the name of the model for some inputs, without a look at whether it can serve.
+    async def choose(self, conversation_id: str, metadata: Sequence[JsonObject | None], /) -> str:
+        """Return the name of the model for inputs with this metadata, without a look at whether it can serve.
 
         Raises:
             InvalidValueError: An input names a model by something else than text.
         """
-        for message in reversed(inputs):
-            pinned = (message.metadata or {}).get(self._metadata_key)
+        for fields in reversed(metadata):
+            pinned = (fields or {}).get(self._metadata_key)
             if pinned is None:
                 continue
             if not isinstance(pinned, str):
@@ -72,10 +73,13 @@ class ModelChoice:
         selection = None if self._selections is None else await self._selections.load(conversation_id)
         return self.default if selection is None else selection.model_id
 
-    async def preflight(self, conversation_id: str, inputs: Sequence[Message], /) -> None:
-        """Check that the model for some inputs could serve, before they are admitted; constructs nothing.
+    async def preflight(self, submitted: SubmittedInput, /) -> None:
+        """Check that the model for an input could serve, before it is admitted: `RunsConfig(preflight=...)`.
+
+        Nothing is constructed.
 
         Raises:
             UnknownModelError, ModelNotUsableError, InvalidValueError: It could not.
         """
-        self.registry.preflight(await self.choose(conversation_id, inputs), self._capabilities)
+        key = await self.choose(submitted.conversation_id, [submitted.input.metadata])
+        self.registry.preflight(key, self._capabilities)
