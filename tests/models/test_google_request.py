@@ -176,9 +176,9 @@ def test_an_option_without_a_form_is_refused(name: str) -> None:
 )
 async def test_the_request_is_what_googles_client_sends(
     model: str,
-    stream: bool,
+    stream: bool,  # noqa: FBT001
     path: str,
-    query: tuple[tuple[str, str], ...],  # noqa: FBT001
+    query: tuple[tuple[str, str], ...],
 ) -> None:
     """A POST to the model's method with the key; a stream is asked for as events."""
     (recorded,) = (one for one in own_streams("google-generate") if one.path.stem == "filtered")
