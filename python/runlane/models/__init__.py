@@ -28,6 +28,7 @@ from runlane.models._failure import (
     classify_provider_failure,
     is_tool_result_failure,
 )
+from runlane.models._measure import count_text_chars
 from runlane.models._messages import (
     AnyModelMessage,
     FileItem,
@@ -143,6 +144,7 @@ __all__ = [
     "add_usage",
     "classify_provider_failure",
     "collect",
+    "count_text_chars",
     "count_tool_schemas",
     "create_tool_call_collector",
     "decide_retry",
