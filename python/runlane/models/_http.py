@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from socket import gaierror
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urlsplit
 
 import anyio
@@ -64,11 +64,12 @@ class HttpTimeouts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpRequest:
-    """A POST request; its headers may hold secrets and are never shown."""
+    """A request; its headers may hold secrets and are never shown."""
 
     url: str
     headers: Mapping[str, str]
     body: bytes
+    method: Literal["GET", "POST"] = "POST"
 
     @override
     def __repr__(self) -> str:
@@ -217,7 +218,9 @@ class HttpClient:
         failure: Exception | None = None
         with anyio.CancelScope() as scope, signal.bind(scope), anyio.move_on_after(idle_timeout):
             try:
-                message = client.build_request("POST", request.url, headers=dict(request.headers), content=request.body)
+                message = client.build_request(
+                    request.method, request.url, headers=dict(request.headers), content=request.body or None
+                )
                 response = await client.send(message, stream=True)
             except httpx2.HTTPError as error:
                 failure = error
