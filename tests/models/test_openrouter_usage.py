@@ -68,7 +68,9 @@ def test_a_cost_that_is_no_amount_is_unknown(cost: object) -> None:
     assert usage.cost == CostValue(provenance="unavailable")
 
 
-ODD: st.SearchStrategy[Any] = st.none() | st.booleans() | st.integers(-5, 2**60) | st.floats() | st.text(max_size=3) | st.just({}) | st.just([])
+ODD: st.SearchStrategy[Any] = (
+    st.none() | st.booleans() | st.integers(-5, 2**60) | st.floats() | st.text(max_size=3) | st.just({}) | st.just([])
+)
 RAWS = st.dictionaries(
     st.sampled_from([*RAW, "total_tokens"]),
     ODD | st.dictionaries(st.sampled_from(["reasoning_tokens", "cached_tokens", "cache_write_tokens", "cost"]), ODD),
