@@ -137,7 +137,7 @@ async def test_a_prepare_step_that_fails_ends_the_run_without_a_call(error: Exce
 
 @pytest.mark.parametrize(
     "changes",
-    [{"model": "other"}, StepChanges(active_tools="one"), StepChanges(model="x"), StepChanges(instructions=[1])],  # type: ignore[arg-type,list-item]
+    [{"model": "other"}, StepChanges(active_tools="one"), StepChanges(model="x"), StepChanges(instructions=[1])],  # type: ignore[arg-type]
 )
 async def test_a_prepare_step_that_returns_something_else_is_misuse(changes: object) -> None:
     """What is no StepChanges, or holds a field of the wrong kind, ends the run with an error that names it."""

@@ -19,7 +19,6 @@ from runlane.runtime._compaction_values import (
 from runlane.runtime._config import (
     CloseConfig,
     DeliveryConfig,
-    HistoryConfig,
     LoopConfig,
     RecoveryConfig,
     RunsConfig,
@@ -29,6 +28,7 @@ from runlane.runtime._context_usage import ContextUsage, context_usage
 from runlane.runtime._coordinator import CloseResult, CoordinatedRun, LaneCoordinator, StopReason
 from runlane.runtime._core import ModelRequest, ModelSource
 from runlane.runtime._files import FilesConfig, GeneratedFile, KeepFile
+from runlane.runtime._history_config import HistoryConfig, ProjectHistory, PromptConfig
 from runlane.runtime._history_seeds import SeedPlacement
 from runlane.runtime._inputs import InputLike, RuntimeInput
 from runlane.runtime._managed_loop import ManagedLoopDriver
@@ -114,7 +114,9 @@ __all__ = [
     "OnPublishError",
     "Preflight",
     "PrepareStep",
+    "ProjectHistory",
     "Promise",
+    "PromptConfig",
     "ProtocolConfig",
     "Publisher",
     "RecordIds",

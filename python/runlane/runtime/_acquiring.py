@@ -31,10 +31,11 @@ from runlane.errors import (
 )
 from runlane.records import JsonObject, Ownership, Part, Run, RunOperation
 from runlane.runtime._coordinator import NotYet
-from runlane.runtime._core import ModelRequest, RuntimeCore, Work
+from runlane.runtime._core import RuntimeCore, Work
 from runlane.runtime._lane import ConversationLane
 from runlane.runtime._left_open import LeftOpen, answered_calls, kept_parts
 from runlane.runtime._live_turn import first_operation
+from runlane.runtime._preparing import Preparation
 from runlane.runtime._settling import result_from_view
 from runlane.runtime._steps import StepPrompt
 from runlane.runtime._tickets import RunResult
@@ -66,13 +67,13 @@ class Acquired:
     """A run this runtime holds.
 
     Attributes:
-        prompt: What the model is told, or the failure to prepare it.
+        prompt: What the model is told; the failure to prepare it; or how it is prepared inside the run.
         operation: The first step's operation, if it was committed with the acquisition.
         left: What is to be dealt with before the model is asked.
     """
 
     writer: TurnWriter
-    prompt: StepPrompt | Exception
+    prompt: StepPrompt | Preparation | Exception
     operation: RunOperation | None
     left: LeftOpen
 
@@ -127,8 +128,8 @@ class _Acquisition:
 
     # --- preparation ---------------------------------------------------------------------------------------------
 
-    async def _prepare(self) -> StepPrompt | Exception:
-        """Return what the model is told, or why that cannot be said."""
+    async def _prepare(self) -> StepPrompt | Preparation | Exception:
+        """Return what the model is told, what has to be done first inside the run, or why it cannot be said."""
         if self._signal.cancelled:
             return self._signal.error()
         await self._lane.show(self._work.run)
@@ -139,18 +140,11 @@ class _Acquisition:
             return error
         return self._signal.error()
 
-    async def _prompt(self) -> StepPrompt:
+    async def _prompt(self) -> StepPrompt | Preparation:
         self._left = await self._left_open()
-        projection = self._lane.records.project()
-        request = ModelRequest(
-            context=self._work.context,
-            conversation_id=self._lane.conversation_id,
-            run=self._work.run,
-            inputs=self._lane.records.shown,
-        )
-        model = await self._core.resolve_model(request)
-        own = (self._core.instructions,) if self._core.instructions else ()
-        return StepPrompt(model=model, instructions=(*own, *projection.system), messages=tuple(projection.messages))
+        preparation = Preparation(self._core, self._lane, self._work, self._signal)
+        prompt = await preparation.before()
+        return preparation if prompt is None else prompt
 
     async def _left_open(self) -> LeftOpen:
         """Return what an earlier execution and the approvals among the inputs leave to be done first."""
@@ -167,7 +161,7 @@ class _Acquisition:
 
     # --- the commit ----------------------------------------------------------------------------------------------
 
-    def _commands(self, prompt: StepPrompt | Exception) -> list[Command]:
+    def _commands(self, prompt: StepPrompt | Preparation | Exception) -> list[Command]:
         core, run, at = self._core, self._work.run, self._core.clock.now()
         revision = run.revision
         ids = core.ids
@@ -193,7 +187,7 @@ class _Acquisition:
                 patch=DraftPatch(keep=len(self._left.kept)),
             )
         )
-        if self._begins_with_step():
+        if isinstance(prompt, StepPrompt) and self._begins_with_step():
             commands.append(
                 RecordRunOperation(
                     command_id=ids.new("command"),
@@ -213,12 +207,12 @@ class _Acquisition:
         return begins and core.config.loop.prepare_step is None and not self._left
 
     async def _acquired(
-        self, acquired: Applied, last: Applied, command: Command, prompt: StepPrompt | Exception
+        self, acquired: Applied, last: Applied, command: Command, prompt: StepPrompt | Preparation | Exception
     ) -> Acquired:
         run = last.delta.runs[-1]
         ownership = acquired.ownership or Ownership(owner=self._core.owner_id, fencing_token=run.fencing_token)
         self._work.run = run
-        if not isinstance(prompt, Exception) and not self._lane.records.is_current:
+        if isinstance(prompt, StepPrompt) and not self._lane.records.is_current:
             self._lane.records.withdraw()
             prompt = await self._prepare_again()
         return Acquired(
@@ -228,7 +222,7 @@ class _Acquisition:
             left=self._left,
         )
 
-    async def _prepare_again(self) -> StepPrompt | Exception:
+    async def _prepare_again(self) -> StepPrompt | Preparation | Exception:
         try:
             return await self._prepare()
         except StoreError as error:

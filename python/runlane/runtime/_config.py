@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from runlane.errors import InvalidValueError, UsageError
+from runlane.errors import UsageError
 from runlane.models import RetryPolicy
 from runlane.runtime._announcing import OnPublishError, Publisher
+from runlane.runtime._config_checks import one_of, seconds, whole
 from runlane.runtime._files import FilesConfig
+from runlane.runtime._history_config import HistoryConfig, PromptConfig
 from runlane.runtime._policies import ChoosePolicy, InputPolicy, LaneKey, Preflight, check_policy
 from runlane.runtime._protocol import AgentProtocol
 from runlane.runtime._steps import PrepareStep, StopPolicy, check_stop_policies
@@ -21,33 +23,11 @@ __all__ = [
     "DeliveryConfig",
     "HistoryConfig",
     "LoopConfig",
+    "PromptConfig",
     "RecoveryConfig",
     "RunsConfig",
     "RuntimeConfig",
 ]
-
-
-def _whole(value: object, argument: str, *, least: int = 1, most: int = 2**53 - 1) -> None:
-    """Refuse what is no integer within bounds."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise UsageError(f"must be an integer, not {type(value).__name__}", argument=argument)
-    if not least <= value <= most:
-        raise InvalidValueError(f"must be from {least} to {most}, got {value}", argument=argument)
-
-
-def _seconds(value: object, argument: str, *, optional: bool, zero: bool = False) -> None:
-    """Refuse what is no positive (or with `zero`, non-negative) number of seconds."""
-    if value is None and optional:
-        return
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise UsageError(f"must be seconds{' or None' if optional else ''}", argument=argument)
-    if not (value > 0 or (zero and value == 0)):
-        raise InvalidValueError(f"must be {'at least' if zero else 'above'} 0 seconds, got {value}", argument=argument)
-
-
-def _one_of(value: object, argument: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise InvalidValueError(f"must be one of {', '.join(allowed)}, got {value!r}", argument=argument)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,46 +64,15 @@ class LoopConfig:
     prepare_step: PrepareStep | None = None
 
     def __post_init__(self) -> None:
-        _whole(self.checkpoint_every_events, "loop.checkpoint_every_events")
-        _seconds(self.checkpoint_min_interval, "loop.checkpoint_min_interval", optional=True)
-        _whole(self.max_steps, "loop.max_steps")
-        _seconds(self.idle_timeout, "loop.idle_timeout", optional=True)
+        whole(self.checkpoint_every_events, "loop.checkpoint_every_events")
+        seconds(self.checkpoint_min_interval, "loop.checkpoint_min_interval", optional=True)
+        whole(self.max_steps, "loop.max_steps")
+        seconds(self.idle_timeout, "loop.idle_timeout", optional=True)
         if self.retry is not None and not isinstance(self.retry, RetryPolicy):
             raise UsageError("must be a RetryPolicy or None", argument="loop.retry")
         check_stop_policies(self.stop_policies, "loop.stop_policies")
         if self.prepare_step is not None and not callable(self.prepare_step):
             raise UsageError("must be callable or None", argument="loop.prepare_step")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryConfig:
-    """How much of a conversation is read for a prompt, and how long it is kept at hand.
-
-    Attributes:
-        max_messages: A conversation that is not at hand is read from its newest record back to its last summary, this
-            many records or `max_bytes`, whichever comes first; 1,000. What is at hand may grow to twice that before it
-            is read anew.
-        max_bytes: See `max_messages`; 4 MiB of stored records.
-        idle: Seconds after which a lane without work forgets its records; 60.
-        max_idle_lanes: Lanes without work that keep their records, the most recent ones; 1,000.
-        max_idle_bytes: Stored bytes all of these may keep together; 64 MiB.
-
-    Raises:
-        UsageError, InvalidValueError: A value of the wrong type or outside its range; names the field.
-    """
-
-    max_messages: int = 1000
-    max_bytes: int = 4 * 1024 * 1024
-    idle: float = 60.0
-    max_idle_lanes: int = 1000
-    max_idle_bytes: int = 64 * 1024 * 1024
-
-    def __post_init__(self) -> None:
-        _whole(self.max_messages, "history.max_messages")
-        _whole(self.max_bytes, "history.max_bytes")
-        _seconds(self.idle, "history.idle", optional=False)
-        _whole(self.max_idle_lanes, "history.max_idle_lanes", least=0)
-        _whole(self.max_idle_bytes, "history.max_idle_bytes", least=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +89,7 @@ class RecoveryConfig:
     max_takeovers: int = 3
 
     def __post_init__(self) -> None:
-        _whole(self.max_takeovers, "recovery.max_takeovers", most=10)
+        whole(self.max_takeovers, "recovery.max_takeovers", most=10)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +111,7 @@ class DeliveryConfig:
     on_publish_error: OnPublishError | None = None
 
     def __post_init__(self) -> None:
-        _whole(self.capacity, "delivery.capacity")
+        whole(self.capacity, "delivery.capacity")
         for name in ("publisher", "on_publish_error"):
             value: object = getattr(self, name)
             if value is not None and not callable(value):
@@ -186,8 +135,8 @@ class CloseConfig:
     force: float | None = 10.0
 
     def __post_init__(self) -> None:
-        _seconds(self.grace, "close.grace", optional=False, zero=True)
-        _seconds(self.force, "close.force", optional=True, zero=True)
+        seconds(self.grace, "close.grace", optional=False, zero=True)
+        seconds(self.force, "close.force", optional=True, zero=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +182,8 @@ class RuntimeConfig:
     Attributes:
         runs: How inputs become runs: their policy, their lane, whether they share one.
         loop: How a run is answered.
-        history: How much of a conversation is read and kept at hand.
+        prompt: What a model is told beside the history.
+        history: How much of a conversation is read, kept at hand and shown, and how it is compacted.
         recovery: How runs of executors that are gone are taken over.
         delivery: How events reach listeners.
         files: What happens to files.
@@ -254,6 +204,7 @@ class RuntimeConfig:
 
     runs: RunsConfig = field(default_factory=RunsConfig)
     loop: LoopConfig = field(default_factory=LoopConfig)
+    prompt: PromptConfig = field(default_factory=PromptConfig)
     history: HistoryConfig = field(default_factory=HistoryConfig)
     recovery: RecoveryConfig = field(default_factory=RecoveryConfig)
     delivery: DeliveryConfig = field(default_factory=DeliveryConfig)
@@ -268,6 +219,7 @@ class RuntimeConfig:
         kinds: tuple[tuple[str, type], ...] = (
             ("runs", RunsConfig),
             ("loop", LoopConfig),
+            ("prompt", PromptConfig),
             ("history", HistoryConfig),
             ("recovery", RecoveryConfig),
             ("delivery", DeliveryConfig),
@@ -279,7 +231,7 @@ class RuntimeConfig:
         for name, kind in kinds:
             if not isinstance(getattr(self, name), kind):
                 raise UsageError(f"must be a {kind.__name__}", argument=name)
-        _one_of(self.key_reuse, "key_reuse", ("return", "refuse"))
+        one_of(self.key_reuse, "key_reuse", ("return", "refuse"))
         drive: Callable[..., object] | None = getattr(self.driver, "drive", None)
         if self.driver is not None and not callable(drive):
             raise UsageError("must be a TurnDriver", argument="driver")

@@ -13,10 +13,12 @@ from runlane.runtime._injection import Inbox, Offers
 from runlane.runtime._lane import ConversationLane
 from runlane.runtime._lane_table import LaneTable
 from runlane.runtime._live_turn import LiveTurn
+from runlane.runtime._preparing import Preparation
 from runlane.runtime._protocol import TerminalAcceptanceInput, is_accepted
 from runlane.runtime._settling import settle
+from runlane.runtime._steps import StepPrompt
 from runlane.runtime._tickets import RunResult
-from runlane.runtime._turn_writer import OwnershipLostError
+from runlane.runtime._turn_writer import OwnershipLostError, TurnWriter
 
 __all__ = ["enqueue"]
 
@@ -80,12 +82,15 @@ class _Execution:
         """Have the run answered, and say how that went."""
         if signal.cancelled:
             return ending_for_signal(signal)
-        if isinstance(acquired.prompt, Exception):
-            return ending_for_error(acquired.prompt)
+        prompt = acquired.prompt
+        if isinstance(prompt, Preparation):
+            prompt = await self._prepared(prompt, acquired.writer, signal)
+        if isinstance(prompt, Exception):
+            return ending_under(signal, ending_for_error(prompt))
         turn = LiveTurn(
             self._core,
             acquired.writer,
-            acquired.prompt,
+            prompt,
             signal,
             acquired.operation,
             self._work.context,
@@ -102,6 +107,19 @@ class _Execution:
         except Exception as error:  # noqa: BLE001 - every failure becomes the end of the run
             ending = ending_for_error(error, turn.origin(error))
         return ending_under(signal, ending)
+
+    async def _prepared(
+        self, preparation: Preparation, writer: TurnWriter, signal: CancelToken
+    ) -> StepPrompt | Exception:
+        """Prepare inside the run: what has to be written first is."""
+        try:
+            with anyio.CancelScope() as scope, signal.bind(scope):
+                return await preparation.inside(writer)
+        except OwnershipLostError:
+            raise
+        except Exception as error:  # noqa: BLE001 - every failure becomes the end of the run
+            return error
+        return signal.error()
 
     async def _accepted(self, turn: LiveTurn, ending: Ending) -> Ending:
         """Return how a finished answer really ends: as it is, or as `output_rejected`."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from runlane.contracts import MaybeAwaitable, resolve
-from runlane.errors import UsageError
+from runlane.errors import InvalidValueError, UsageError
+from runlane.history import FileResolver
 from runlane.models import FileOutput, repair_text
 from runlane.records import FilePart, validated
 
@@ -36,19 +37,30 @@ class FilesConfig:
     """What happens to files; no record ever holds their bytes.
 
     Attributes:
+        resolve: Fetches a file that a user sent, for every prompt that shows it (keep what is dear to fetch), or None.
+        unresolved: A user's file without data: left out of the prompt (`omit`), named in a text, or an `error`.
         keep: Stores a file that a model made. It is called as soon as the file is there, also in an attempt that fails
             later and is tried again, so it should be cheap to forget. Without it a run whose model makes a file ends
             as `runtime_failure`.
 
     Raises:
         UsageError: A field cannot be called.
+        InvalidValueError: `unresolved` is none of its words.
     """
 
+    resolve: FileResolver | None = None
+    unresolved: Literal["omit", "text", "error"] = "omit"
     keep: KeepFile | None = None
 
     def __post_init__(self) -> None:
-        if self.keep is not None and not callable(self.keep):
-            raise UsageError("must be callable or None", argument="files.keep")
+        for name in ("keep", "resolve"):
+            value: object = getattr(self, name)
+            if value is not None and not callable(value):
+                raise UsageError("must be callable or None", argument=f"files.{name}")
+        if self.unresolved not in ("omit", "text", "error"):
+            raise InvalidValueError(
+                f"must be omit, text or error, got {self.unresolved!r}", argument="files.unresolved"
+            )
 
 
 async def keep_file(config: FilesConfig, file: FileOutput, /) -> FilePart:

@@ -23,6 +23,7 @@ class ConversationLane:
 
     Attributes:
         records: What its next prompt may see.
+        is_seeded: Whether the prompt's user instructions are known to be in the conversation.
         users: Tasks that need the lane; at 0 it may go to sleep.
         idle_since: Monotonic time at which the last user left.
     """
@@ -36,6 +37,7 @@ class ConversationLane:
         self._lock = anyio.Lock(fast_acquire=True)
         self.conversation_id = conversation_id
         self.records = LaneRecords(calls, conversation_id, limits)
+        self.is_seeded = False
         self.users = 0
         self.idle_since = 0.0
 

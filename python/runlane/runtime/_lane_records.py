@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from runlane.history import RUNTIME_EVIDENCE, History, Projection, ProjectionOptions
+from runlane.history import RUNTIME_EVIDENCE, History, Projection, ProjectionOptions, ResolvedFiles, Selection
 from runlane.records import Message, Run
 from runlane.runtime._config import HistoryConfig
 from runlane.runtime._store_calls import StoreCalls
@@ -45,6 +45,7 @@ class LaneRecords:
         self._behind = False
         self._history = History()
         self._bytes = 0
+        self._has_runs = False
         self._held: dict[str, Message] = {}
         self._begun: str | None = None
         self._shown: list[Message] = []
@@ -125,10 +126,27 @@ class LaneRecords:
         """Whether nothing is known to be missing."""
         return self._version is not None and not self._behind
 
-    def project(self) -> Projection:
-        """Return what a model is told."""
+    @property
+    def history(self) -> History:
+        """The records the executing run may see."""
+        return self._history
+
+    @property
+    def has_runs(self) -> bool:
+        """Whether a run of the conversation has ended before, as far as the records at hand can tell."""
+        return self._has_runs
+
+    def project(
+        self,
+        options: ProjectionOptions = _PROJECTION,
+        /,
+        *,
+        files: ResolvedFiles | None = None,
+        selection: Selection | None = None,
+    ) -> Projection:
+        """Return what a model is told; see `History.project`."""
         active = frozenset() if self._begun is None else frozenset({self._begun})
-        return self._history.project(_PROJECTION, active_runs=active)
+        return self._history.project(options, active_runs=active, files=files, selection=selection)
 
     def mentioning(self, word: str, /) -> Iterator[Message]:
         """Yield the records that hold a text without characters JSON escapes, newest first."""
@@ -174,6 +192,7 @@ class LaneRecords:
         self._show_inputs(run)
         self._shown = []
         if answer is not None:
+            self._has_runs = True
             self._append(_stored(answer))
         return answer is not None
 
@@ -216,4 +235,5 @@ class LaneRecords:
             if stored.message_id in waiting:
                 self._held[stored.message_id] = Message.model_validate_json(stored.body)
             else:
+                self._has_runs = self._has_runs or stored.run_id is not None or stored.role == "summary"
                 self._append(stored.body)

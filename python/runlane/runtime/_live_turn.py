@@ -16,6 +16,7 @@ from runlane.models import (
     ResolvedModel,
     decide_retry,
 )
+from runlane.prompt import Instructions
 from runlane.records import Part, Run, RunOperation, ToolCallPart
 from runlane.runtime._announcing import RunVoice
 from runlane.runtime._context_usage import context_usage
@@ -126,7 +127,7 @@ class LiveTurn:
         )
 
     @property
-    def instructions(self) -> tuple[str, ...]:
+    def instructions(self) -> Instructions:
         """What goes into the provider's instructions channel."""
         return self.prompt.instructions
 

@@ -9,6 +9,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 from runlane.contracts import CancelToken, MaybeAwaitable, resolve
 from runlane.errors import InvalidValueError, UsageError
 from runlane.models import AnyModelMessage, ChatProvider, FinishReport, ModelMessage, ResolvedModel, ResponseInfo
+from runlane.prompt import Instructions, system_messages
 from runlane.records import Part, Run, TextPart, ToolCallPart, ToolResultPart, Usage
 from runlane.runtime._context_usage import ContextUsage
 
@@ -55,13 +56,13 @@ class StepPrompt:
 
     Attributes:
         model: Who is asked.
-        instructions: Texts of the instructions channel, joined by blank lines for the provider.
+        instructions: What goes into the provider's instructions channel: a text, or system messages.
         messages: Everything else, in order; no system message among them.
         active_tools: Names of the mounted tools the model is shown, or None for all of them.
     """
 
     model: ResolvedModel
-    instructions: tuple[str, ...]
+    instructions: Instructions
     messages: tuple[AnyModelMessage, ...]
     active_tools: frozenset[str] | None = None
 
@@ -70,9 +71,8 @@ class StepPrompt:
         return replace(self, messages=(*self.messages, *more))
 
     def spoken(self) -> tuple[AnyModelMessage, ...]:
-        """Return what the provider is given: the instructions as one system message, then the messages."""
-        instructions = "\n\n".join(self.instructions)
-        return (ModelMessage.system(instructions), *self.messages) if instructions else self.messages
+        """Return what the provider is given: the instructions as system messages, then the messages."""
+        return (*system_messages(self.instructions), *self.messages)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +140,7 @@ class StepChanges:
 
     active_tools: Iterable[str] | None = None
     model: ChatProvider | ResolvedModel | None = None
-    instructions: str | Sequence[str] | None = None
+    instructions: Instructions | None = None
     messages: Sequence[AnyModelMessage] | None = None
 
 
@@ -213,7 +213,7 @@ def changed_prompt(prompt: StepPrompt, changes: StepChanges | None, /) -> StepPr
         raise UsageError(f"must return StepChanges or None, not {type(changes).__name__}", argument="prepare_step")
     return StepPrompt(
         model=prompt.model if changes.model is None else resolved_model(changes.model, "prepare_step.model"),
-        instructions=_texts(changes.instructions, prompt.instructions),
+        instructions=prompt.instructions if changes.instructions is None else _checked(changes.instructions),
         messages=prompt.messages if changes.messages is None else tuple(changes.messages),
         active_tools=_names(changes.active_tools, prompt.active_tools),
     )
@@ -232,13 +232,13 @@ def resolved_model(model: object, argument: str, /) -> ResolvedModel:
     raise UsageError(f"must give a ChatProvider or a ResolvedModel, not {type(model).__name__}", argument=argument)
 
 
-def _texts(given: str | Sequence[str] | None, before: tuple[str, ...]) -> tuple[str, ...]:
-    if given is None:
-        return before
-    texts = (given,) if isinstance(given, str) else tuple(given)
-    if not all(isinstance(text, str) for text in texts):
-        raise UsageError("must be a text or texts", argument="prepare_step.instructions")
-    return tuple(text for text in texts if text)
+def _checked(given: Instructions) -> Instructions:
+    if isinstance(given, str | ModelMessage):
+        return given
+    messages: tuple[object, ...] = tuple(given)
+    if not all(isinstance(message, ModelMessage) and message.role == "system" for message in messages):
+        raise UsageError("must be a text or system messages", argument="prepare_step.instructions")
+    return given
 
 
 def _names(given: Iterable[str] | None, before: frozenset[str] | None) -> frozenset[str] | None:

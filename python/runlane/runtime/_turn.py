@@ -13,6 +13,7 @@ from typing import Protocol, TypeAlias
 
 from runlane.contracts import CancelToken
 from runlane.models import AnyModelMessage, FinishReason, ModelFunction, ModelPart, ResolvedModel
+from runlane.prompt import Instructions
 from runlane.records import (
     Part,
     Run,
@@ -112,8 +113,8 @@ class Turn(Protocol):
         ...
 
     @property
-    def instructions(self) -> tuple[str, ...]:
-        """What goes into the provider's instructions channel, composed."""
+    def instructions(self) -> Instructions:
+        """What goes into the provider's instructions channel, composed; see `runlane.prompt.system_messages`."""
         ...
 
     @property

@@ -83,6 +83,14 @@ class TurnWriter:
             await self._write((operation,))
         self.operation = operation
 
+    async def record(self, operation: RunOperation, /) -> None:
+        """Make a record of an operation beside the provider's calls durable, with everything before it.
+
+        Raises:
+            OwnershipLostError: The run is lost.
+        """
+        await self._write((operation,))
+
     def count_part(self) -> None:
         """Count a part of the stream, published or not."""
         self._parts += 1
