@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from datetime import datetime
 from math import floor
-from types import GeneratorType
+from types import FunctionType, GeneratorType
 from typing import Annotated, Any, Final, Literal, NewType, TypeAlias, TypeVar
 
 from pydantic import Field
@@ -77,6 +77,7 @@ _HALF_A_NANOSECOND: Final = 5e-7
 """In milliseconds: what a difference of floats may fall short of the whole number it stands for."""
 
 _ITERABLE_COROUTINE: Final = inspect.CO_ITERABLE_COROUTINE
+_AWAITED: Final = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 
 
 async def resolve(value: MaybeAwaitable[T], /) -> T:
@@ -136,6 +137,8 @@ def require_seconds(value: object, /, *, argument: str) -> float | None:
 
 def is_async_callable(function: object, /) -> bool:
     """Whether calling `function` gives a coroutine or an async generator, seen through `partial` and `__call__`."""
+    if type(function) is FunctionType and not function.__dict__:
+        return bool(function.__code__.co_flags & _AWAITED)
     while isinstance(function, functools.partial):
         function = function.func
     if _gives_awaitable(function):
@@ -146,6 +149,8 @@ def is_async_callable(function: object, /) -> bool:
 
 
 def _gives_awaitable(function: object) -> bool:
+    if inspect.isfunction(function) and function.__code__.co_flags & _ITERABLE_COROUTINE:
+        return True
     return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
 
