@@ -77,6 +77,11 @@ class Instant(ChatProvider):
         yield FinishReport("stop" if has_result else "tool-calls")
 
 
+async def weather(city: str) -> dict[str, object]:
+    """Say what the weather is like."""
+    return {"city": city, "t": 18, "sky": "rain"}
+
+
 class Contender(Protocol):
     """Answers inputs."""
 
@@ -124,7 +129,7 @@ class Runlane:
         enter, portal = self.loop.stack.enter_context, self.loop.portal
         self.store = enter(portal.wrap_async_context_manager(SqliteStore(self.loop.folder / "runlane.db")))
         config = RuntimeConfig(history=history or HistoryConfig())
-        runtime = AgentRuntime(self.store, model=Instant(), config=config)
+        runtime = AgentRuntime(self.store, model=Instant(), tools=[weather], config=config)
         self.runtime = enter(portal.wrap_async_context_manager(runtime))
 
     def close(self) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from runlane.errors import ContextOverflowError, InvalidValueError, UsageError
+from runlane.errors import ContextOverflowError, InvalidValueError, ToolFenceError, UsageError
 from runlane.models import (
     FinishReport,
     FunctionCallDelta,
@@ -272,3 +272,23 @@ async def test_an_interrupt_while_a_step_is_prepared_ends_the_run() -> None:
         scene.runtime.stop(CONVERSATION)
         result = await ticket.result
     assert (result.reason, len(model.calls), len(signals)) == ("interrupted", 0, 1)
+
+
+async def test_prepare_step_may_guard_what_it_does_with_the_fence() -> None:
+    """The run's context holds its tool fence: what an application does under it is refused once the run is lost."""
+    done: list[str] = []
+
+    async def charge() -> str:
+        done.append("charged")
+        return "receipt"
+
+    async def prepare(about: StepPreparation[object]) -> None:
+        assert await about.context.tool_fence.guard(charge, call_id="mine") == "receipt"
+        scene.runtime.stop(CONVERSATION)
+        with pytest.raises(ToolFenceError):
+            await about.context.tool_fence.guard(charge, call_id="mine")
+        raise ToolFenceError("stale_run", run_id=about.context.run.id)
+
+    async with opened(ScriptedModel("never"), config=looped(prepare_step=prepare)) as scene:
+        result = await scene.runtime.submit(CONVERSATION, "Hi").result
+    assert (done, result.reason) == (["charged"], "interrupted")

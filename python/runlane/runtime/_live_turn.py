@@ -123,6 +123,7 @@ class LiveTurn:
             context=self._application,
             run=self.writer.run,
             signal=self._signal,
+            tool_fence=self.tools.fence,
             context_usage=context_usage(self._asked, self.writer.spend.last_step),
         )
 

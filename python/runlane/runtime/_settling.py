@@ -73,7 +73,7 @@ async def _settle(
         operations = _operations(core, writer)
         metrics = writer.spend.final()
         closing = replace(_closing(core, writer, ending, metrics), absorb=_absorptions(ending, inbox))
-        commands: tuple[Command, ...] = (*operations, closing)
+        commands: tuple[Command, ...] = (*writer.entries, *operations, closing)
         outcomes = await lane.commit(commands, metrics=metrics)
         last = outcomes[-1]
         if isinstance(last, Applied):

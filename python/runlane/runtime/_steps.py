@@ -12,6 +12,7 @@ from runlane.models import AnyModelMessage, ChatProvider, FinishReport, ModelMes
 from runlane.prompt import Instructions, system_messages
 from runlane.records import Part, Run, TextPart, ToolCallPart, ToolResultPart, Usage
 from runlane.runtime._context_usage import ContextUsage
+from runlane.tools import ToolFenceLifecycle
 
 __all__ = [
     "MAX_STEPS",
@@ -41,12 +42,14 @@ class RunContext(Generic[C]):
         context: The application's own value, as given to `submit` and parsed; never interpreted here.
         run: The run as last written.
         signal: Trips when the run must stop; its reason is `user-interrupt`, `supersede`, `timeout` or `shutdown`.
+        tool_fence: Guards what an application's own tools do for the run; the mounted ones are behind it already.
         context_usage: How full the model's window was last; None as long as no model is chosen.
     """
 
     context: C
     run: Run
     signal: CancelToken
+    tool_fence: ToolFenceLifecycle
     context_usage: ContextUsage | None = None
 
 

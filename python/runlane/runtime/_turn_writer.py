@@ -128,6 +128,11 @@ class TurnWriter:
         """Have a ledger entry written with whatever is written next."""
         self._entries.append(entry)
 
+    @property
+    def entries(self) -> tuple[AppendEvent, ...]:
+        """The ledger entries that the terminal commit takes along."""
+        return tuple(self._entries)
+
     def closing(self) -> tuple[RunOperation, ...]:
         """Return the operation records that the terminal commit takes along."""
         self.end(finished=False)

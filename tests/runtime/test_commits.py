@@ -1,0 +1,77 @@
+"""How many commits a turn costs, and what is in them."""
+
+import pytest
+
+from runlane.models import FinishReport, FunctionCallDelta, ModelToolResultMessage, TextDelta
+from runlane.runtime import AgentRuntime, LoopConfig, RuntimeConfig
+from runlane.store import MemoryStore
+from runlane.testing import FaultyStore, ScriptedCall, ScriptedModel, ScriptedStep
+from tests.runtime.scenes import CONVERSATION, names
+
+pytestmark = pytest.mark.anyio
+
+_WORDS = 10
+
+
+async def weather(city: str) -> str:
+    """Say what the weather is like."""
+    return f"rain in {city}"
+
+
+def _reply(call: ScriptedCall) -> list[ScriptedStep]:
+    if any(isinstance(message, ModelToolResultMessage) for message in call.messages):
+        return [*(TextDelta("word ") for _ in range(_WORDS)), FinishReport("stop")]
+    arguments = '{"city": "Paris"}'
+    return [
+        FunctionCallDelta(0, id="call_1", name="weather", arguments=arguments),
+        FinishReport("tool-calls"),
+    ]
+
+
+async def _commits(model: ScriptedModel, config: RuntimeConfig | None = None) -> list[list[str]]:
+    async with MemoryStore() as inner:
+        store = FaultyStore(inner)
+        async with AgentRuntime(store, model=model, tools=[weather], config=config) as runtime:
+            result = await runtime.submit(CONVERSATION, "Hi").result
+        assert result.reason == "success"
+        return [names(call.commands) for call in store.applied]
+
+
+async def test_a_text_turn_takes_three_commits() -> None:
+    """Accepted; acquired with its draft and its first request; ended with the operation that answered it."""
+    assert await _commits(ScriptedModel("Hello there")) == [
+        ["AcceptInput"],
+        ["AcquireRun", "CheckpointRunAssistant", "RecordRunOperation"],
+        ["RecordRunOperation", "CommitRunTerminal"],
+    ]
+
+
+async def test_a_turn_with_one_tool_takes_five_commits() -> None:
+    """The call and the intent to carry it out are one commit, its result and the next request another."""
+    assert await _commits(ScriptedModel(_reply)) == [
+        ["AcceptInput"],
+        ["AcquireRun", "CheckpointRunAssistant", "RecordRunOperation"],
+        ["AppendEvent", "CheckpointRunAssistant", "RecordRunOperation"],
+        ["CheckpointRunAssistant", "RecordRunOperation"],
+        ["RecordRunOperation", "CommitRunTerminal"],
+    ]
+
+
+async def test_a_turn_with_one_tool_and_a_checkpoint_takes_six_commits() -> None:
+    """A second answer that is long enough for a checkpoint of its own stays within the bound."""
+    commits = await _commits(ScriptedModel(_reply), RuntimeConfig(loop=LoopConfig(checkpoint_every_events=_WORDS)))
+    assert len(commits) == 6
+
+
+async def test_the_bound_holds_with_a_step_that_is_prepared() -> None:
+    """`prepare_step` costs the commit in which its first request is recorded."""
+    commits = await _commits(ScriptedModel(_reply), RuntimeConfig(loop=LoopConfig(prepare_step=lambda _: None)))
+    assert len(commits) == 6
+
+
+async def test_forty_five_deltas_take_two_checkpoints_on_their_way() -> None:
+    """With a checkpoint every twenty events the draft is written twice before the end of the step."""
+    model = ScriptedModel([*(TextDelta("x") for _ in range(45)), FinishReport("stop")])
+    commits = await _commits(model)
+    checkpoints = [commit for commit in commits if commit[0] == "CheckpointRunAssistant"]
+    assert (len(commits), len(checkpoints)) == (5, 2)
