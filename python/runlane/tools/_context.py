@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from runlane.contracts import Id, OperationContext
+from runlane.diagnostics import NodeReportingContext
 
 __all__ = [
     "TOOL_PROGRESS_MESSAGE_MAX",
@@ -104,6 +105,7 @@ class ToolExecutionContext(OperationContext[Ctx], Generic[Ctx]):
         tool_id: The tool.
         identity: What makes two calls the same.
         call_id: The model's id of the call, if a model made it.
+        reporting: Records steps of the call in diagnostics, until it has settled.
         ports: See `ToolInvocationPorts`.
         idempotency_key: Names the call over every attempt to carry it out, also after a crash; hand it to whatever has
             the effect. None outside a durable run.
@@ -114,6 +116,7 @@ class ToolExecutionContext(OperationContext[Ctx], Generic[Ctx]):
     tool_id: Id
     identity: str
     call_id: str | None = None
+    reporting: NodeReportingContext
     ports: ToolInvocationPorts = field(default=_NO_PORTS)
     idempotency_key: str | None = None
     fencing_token: int | None = None

@@ -11,7 +11,8 @@ from typing import Any, Final, Literal, TypeAlias
 from pydantic import JsonValue
 
 from runlane.clock import Clock
-from runlane.contracts import CancelToken, Id, Issue, RecordingScope
+from runlane.contracts import CancelToken, Id, Issue
+from runlane.diagnostics import CreateDiagnosticsOptions, DiagnosticContext, create_diagnostics
 from runlane.errors import ToolArgumentsError, ToolDeniedError, ToolFenceError, UnknownToolError, UsageError
 from runlane.ids import IdSource
 from runlane.models import ModelFunction
@@ -19,7 +20,7 @@ from runlane.records import ToolCallPart, ToolResultPart
 from runlane.tools._context import ToolInvocationPorts
 from runlane.tools._envelope import as_json, error_envelope
 from runlane.tools._fence import ToolFenceContext, ToolFenceLifecycle
-from runlane.tools._pipeline import Asked, CallFacts, Invocation, Pipeline, Unrecorded
+from runlane.tools._pipeline import Asked, CallFacts, Invocation, Pipeline
 from runlane.tools._ports import ToolInvocationRequest
 from runlane.tools._progress import CallProgress
 from runlane.tools._registry import ToolRegistry, pipeline_of
@@ -56,7 +57,7 @@ class ToolTurnFacts:
     ports: ToolInvocationPorts = field(default_factory=ToolInvocationPorts)
     tell_progress: TellCallProgress | None = None
     on_failure: OnToolFailure | None = None
-    diagnostics: RecordingScope | None = None
+    diagnostics: DiagnosticContext | None = None
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -111,6 +112,9 @@ class MountedTools:
         self._fence = fence
         self._facts = facts
         self._app = app
+        self._diagnostics = facts.diagnostics or create_diagnostics(
+            CreateDiagnosticsOptions(run_id=Id(facts.run_id), clock=facts.clock, ids=facts.ids)
+        )
         self.functions = functions
 
     async def execute(self, call: ToolCallPart, /) -> ToolResultPart:
@@ -219,7 +223,7 @@ class MountedTools:
             request=request,
             invocation_id=Id(facts.ids.new("invocation")),
             signal=facts.signal,
-            diagnostics=facts.diagnostics or Unrecorded.new(facts.ids, run_id),
+            diagnostics=self._diagnostics,
             facts=CallFacts(
                 run_id=run_id,
                 clock=facts.clock,

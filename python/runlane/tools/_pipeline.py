@@ -33,11 +33,11 @@ from runlane.contracts import (
     Id,
     InvocationResult,
     MaybeAwaitable,
-    RecordingScope,
     ToolResult,
     annotate_error,
     resolve,
 )
+from runlane.diagnostics import DiagnosticContext, DiagnosticSpanFields
 from runlane.errors import ToolDeniedError, ToolTimeoutError, UnknownToolError, UsageError
 from runlane.ids import IdSource
 from runlane.tools._blocking import BlockingSlots
@@ -48,8 +48,9 @@ from runlane.tools._definition import RegisteredTool
 from runlane.tools._invocation import await_steps, run_steps
 from runlane.tools._journal import ToolExecutionEvent, ToolJournal
 from runlane.tools._ports import ToolAuthorization, ToolInvocationRequest, ToolRegistryPorts
+from runlane.tools._trace import Trace
 
-__all__ = ["Asked", "CallFacts", "Gate", "Invocation", "Pipeline", "Unrecorded"]
+__all__ = ["Asked", "CallFacts", "Gate", "Invocation", "Pipeline"]
 
 T = TypeVar("T")
 
@@ -98,6 +99,7 @@ class Invocation:
     context: ToolExecutionContext[Any]
     authorization: ToolAuthorization
     journal: ToolJournal | None
+    trace: Trace
     timeout: float | None
     has_slot: bool = False
 
@@ -113,28 +115,9 @@ class Asked:
     request: ToolInvocationRequest
     invocation_id: Id
     signal: CancelToken
-    diagnostics: RecordingScope
+    diagnostics: DiagnosticContext
     facts: CallFacts
     timeout: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Span:
-    run_id: Id
-    span_id: Id
-
-
-@dataclass(frozen=True, slots=True)
-class Unrecorded:
-    """A scope that records nothing."""
-
-    identity: _Span
-    enabled: bool = False
-
-    @classmethod
-    def new(cls, ids: IdSource, run_id: Id | None = None, /) -> Unrecorded:
-        """Return one with an identity of its own."""
-        return cls(_Span(run_id=run_id or Id(ids.new("run")), span_id=Id(ids.new("span"))))
 
 
 @dataclass(eq=False, slots=True)
@@ -199,9 +182,12 @@ class Pipeline:
         authorization = await self._authorized(tool, value, request.app)
         if authorization.verdict == "deny":
             raise ToolDeniedError(tool_id=tool.id, reason=authorization.reason)
+        fields = DiagnosticSpanFields(tool_id=tool.id, invocation_id=course.invocation_id)
+        scope = asked.diagnostics.child(fields)
+        trace = Trace(scope)
         context = ToolExecutionContext(
             signal=asked.signal,
-            diagnostics=asked.diagnostics,
+            diagnostics=scope,
             invocation_id=course.invocation_id,
             run_id=facts.run_id,
             clock=facts.clock,
@@ -211,6 +197,7 @@ class Pipeline:
             identity=tool.identity(request.input, value, course.invocation_id),
             call_id=request.call_id,
             ports=self._helpers(request),
+            reporting=trace.reporting,
             idempotency_key=facts.idempotency_key,
             fencing_token=facts.fencing_token,
         )
@@ -227,6 +214,7 @@ class Pipeline:
             context=context,
             authorization=authorization,
             journal=journal,
+            trace=trace,
             timeout=_least(tool.definition.timeout, asked.timeout),
         )
 
@@ -253,16 +241,18 @@ class Pipeline:
         try:
             output = await self._guarded(call, gate)
         except BaseException as error:
-            await self._left(course, error, context.signal)
+            await self._left(course, error, context.signal, call.trace)
             raise
         course.close()
+        await call.trace.succeed(output)
+        await call.trace.finish(course)
         await self._tell(course)
         return InvocationResult(output, course.receipt(identity=context.identity, run_id=context.run_id))
 
     async def refuse(self, call: Invocation, error: Exception, /) -> None:
         """Settle an admitted call that will not run."""
         self.let_go(call)
-        await self._left(call.course, error, call.context.signal)
+        await self._left(call.course, error, call.context.signal, call.trace)
 
     def let_go(self, call: Invocation, /) -> None:
         """Give a slot back that a call holds and will not use."""
@@ -278,6 +268,7 @@ class Pipeline:
             if gate is not None:
                 await gate.before()
             call.context.signal.raise_if_cancelled()
+            await call.trace.start(call.value)
             call.course.start(call.journal, call.context.identity)
         except BaseException:
             self.let_go(call)
@@ -296,7 +287,9 @@ class Pipeline:
         call.has_slot = False  # the thread gives it back
         return await self.slots.run(lambda: _in_thread(call))
 
-    async def _left(self, course: Course, error: BaseException, signal: CancelToken) -> None:
+    async def _left(
+        self, course: Course, error: BaseException, signal: CancelToken, trace: Trace | None = None
+    ) -> None:
         """Settle an invocation that ends with an error, which is on its way to the caller."""
         course.fail(error, signal)
         course.close()
@@ -304,6 +297,9 @@ class Pipeline:
             annotate_error(error, _place(course.tool_id, course.invocation_id))
         with anyio.move_on_after(_OBSERVE_WITHIN, shield=True):
             with suppress(Exception):  # the earlier failure leaves
+                if trace is not None:
+                    await trace.finish(course)
+            with suppress(Exception):
                 await self._tell(course)
 
     async def _tell(self, course: Course) -> None:

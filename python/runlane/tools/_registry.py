@@ -14,12 +14,13 @@ from runlane.contracts import (
     ReadonlyCatalog,
     ToolResult,
 )
+from runlane.diagnostics import as_diagnostics
 from runlane.errors import ToolDeniedError, UsageError
 from runlane.tools._blocking import BlockingSlots
 from runlane.tools._compiled import CompiledTool
 from runlane.tools._definition import RegisteredTool, ToolDefinition
 from runlane.tools._journal import ToolExecutionEvent
-from runlane.tools._pipeline import Asked, CallFacts, Pipeline, Unrecorded
+from runlane.tools._pipeline import Asked, CallFacts, Pipeline
 from runlane.tools._ports import ToolInvocationRequest, ToolRegistryOptions
 from runlane.tools._signature import tool
 
@@ -147,7 +148,7 @@ class ToolRegistry(Generic[Ctx]):
             Exception: Whatever a port, the journal or the tool itself raised, the same object.
         """
         ports = self._pipeline.ports
-        diagnostics = request.diagnostics or options.diagnostics or ports.diagnostics or Unrecorded.new(ports.ids)
+        diagnostics = as_diagnostics(request.diagnostics or options.diagnostics or ports.diagnostics)
         asked = Asked(
             request=request,
             invocation_id=request.invocation_id or options.invocation_id or Id(ports.ids.new("invocation")),
