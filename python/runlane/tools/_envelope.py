@@ -32,13 +32,30 @@ def as_json(value: object, present: Callable[[Any], JsonValue] | None = None, /)
         value: What the tool returned.
         present: Makes the JSON instead; what it raises is raised.
     """
-    found = value if present is None else present(value)
+    found: Any = value if present is None else present(value)
     try:
-        made: JsonValue = to_jsonable_python(found)
-        made = repair_value(made)
-        canonical_record_json(made, max_depth=_DEEPEST)
+        return _mended(found) if _is_json(found) is None else _copied(found)
     except (CanonicalJsonError, ValueError, TypeError, RecursionError):
         return {"message": "Non-JSON tool output omitted"}
+
+
+def _is_json(value: object) -> bytes | None:
+    """Return the canonical form of what is plain JSON already, as most outputs are."""
+    try:
+        return canonical_record_json(value, max_depth=_DEEPEST)
+    except CanonicalJsonError:
+        return None
+
+
+def _copied(value: object) -> JsonValue:
+    made: JsonValue = to_jsonable_python(value)
+    return made
+
+
+def _mended(value: Any) -> JsonValue:  # noqa: ANN401 - whatever a tool returned
+    """Return the JSON of what is not plain JSON yet: keys mended first, for they cannot be converted otherwise."""
+    made = repair_value(_copied(repair_value(value)))
+    canonical_record_json(made, max_depth=_DEEPEST)
     return made
 
 
