@@ -1,6 +1,8 @@
 """The store: what a mutation costs, what it writes, how many fit in a second."""
 
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -269,3 +271,39 @@ def bench_opening() -> Row:
         clock=time.perf_counter,
         clean=own.stack.close,
     )
+
+
+_GROWTH = """
+import resource, sys, anyio
+from runlane.store.sqlite import SqliteStore
+
+async def look():
+    async with SqliteStore(sys.argv[1]) as store:
+        return await store.scan_recoverable(limit=1000)
+
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+page = anyio.run(look)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+"""
+
+
+@bench
+def bench_opening_memory() -> Row:
+    """Growth of a fresh process that opens a store of 10,000 conversations and holds its 1,000 recoverable runs."""
+    own, counter = Bench(), _Counter()
+    path = own.folder / "many.db"
+
+    async def make() -> None:
+        async with SqliteStore(path):
+            pass
+
+    def ours() -> None:
+        command = [sys.executable, "-c", _GROWTH, str(path)]
+        counter.value += int(subprocess.run(command, check=True, capture_output=True).stdout)
+
+    def budget() -> None:
+        counter.value += 64 * 1024 * 1024
+
+    anyio.run(make)
+    _fill(str(path), 10_000, 1_000)
+    return Row(ours=ours, peers=[Peer("64 MiB", budget, at_most(1))], clock=counter, clean=own.stack.close)

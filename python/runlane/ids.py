@@ -6,13 +6,33 @@ predictable identifiers.
 
 from __future__ import annotations
 
-import secrets
+import os
 import time
-from typing import Protocol
+from collections import deque
+from typing import Final, Protocol
 
 __all__ = ["IdSource", "RandomIds", "SequenceIds"]
 
-_RANDOM_BITS = 80
+_RANDOM_BYTES: Final = 10
+_DRAWN: Final = 256
+
+_pool: Final[deque[bytes]] = deque()
+"""Randomness drawn ahead, each piece for one identifier. A call to the system for each would let go of the interpreter
+each time, and wait for it again behind whatever thread is busy."""
+
+if hasattr(os, "register_at_fork"):
+    # A child must not give the identifiers that its parent is about to give.
+    os.register_at_fork(after_in_child=_pool.clear)
+
+
+def _draw() -> bytes:
+    """Return 10 random bytes from the system, which nobody else gets."""
+    while True:
+        try:
+            return _pool.popleft()
+        except IndexError:
+            drawn = os.urandom(_DRAWN * _RANDOM_BYTES)
+            _pool.extend(drawn[start : start + _RANDOM_BYTES] for start in range(0, len(drawn), _RANDOM_BYTES))
 
 
 class IdSource(Protocol):
@@ -44,7 +64,7 @@ class RandomIds:
     def new(self, kind: str, /) -> str:
         """Return `<kind>_<32 hexadecimal digits>`."""
         milliseconds = time.time_ns() // 1_000_000
-        return f"{kind}_{(milliseconds << _RANDOM_BITS) | secrets.randbits(_RANDOM_BITS):032x}"
+        return f"{kind}_{milliseconds:012x}{_draw().hex()}"
 
 
 class SequenceIds:

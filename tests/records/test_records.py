@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from runlane.errors import InvalidValueError
 from runlane.records import (
     ACTIVE_RUN_STATES,
+    ConversationHead,
     Message,
     Part,
     Run,
@@ -228,6 +229,13 @@ def test_a_part_outside_the_union_is_refused(part: dict[str, object]) -> None:
     """Unknown types and fields, empty names and lone surrogates never become records."""
     with pytest.raises(ValidationError):
         PARTS.validate_python(part)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 513, "a\ud800", 7, None, b"a"])
+def test_an_identifier_is_a_short_text(name: object) -> None:
+    """Nothing but a text of 1 to 512 characters that can be written is an identifier."""
+    with pytest.raises(ValidationError):
+        ConversationHead.model_validate({"conversation_id": name, "version": 0})
 
 
 @pytest.mark.parametrize(

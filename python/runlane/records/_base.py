@@ -48,10 +48,8 @@ def _refuse_lone_surrogates(text: str) -> str:
 Text: TypeAlias = Annotated[str, AfterValidator(_refuse_lone_surrogates)]
 """Unicode text, any character but a lone surrogate."""
 
-RecordId: TypeAlias = Annotated[
-    str, Field(min_length=1, max_length=MAX_ID_CHARACTERS, strict=True), AfterValidator(_refuse_lone_surrogates)
-]
-"""An opaque identifier, 1 to 512 characters."""
+RecordId: TypeAlias = Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARACTERS, strict=True)]
+"""An opaque identifier, 1 to 512 characters. Counting them, pydantic refuses a lone surrogate by itself."""
 
 RecordVersion: TypeAlias = Annotated[int, Field(ge=0, strict=True)]
 """A version, revision or sequence: an integer of at least 0."""

@@ -14,7 +14,7 @@ from runlane.store._commands import Command
 from runlane.store._ledger import TRANSITION
 from runlane.store._order import BLOCK, GAP, answer_position, in_order
 from runlane.store._outcomes import Applied, Conflict, Delta, NotFound
-from runlane.store._rows import Changes, DraftHead, EventRow, Head, MessageRow, ReceiptRow, RunRow, View
+from runlane.store._rows import Changes, DraftHead, EventRow, Head, MessageRow, ReceiptRow, RunRow, View, changed_run
 
 __all__ = ["Decision", "Repeat", "Step", "moment"]
 
@@ -51,7 +51,8 @@ def moment(value: datetime, /, *, argument: str = "at") -> datetime:
         raise InvalidValueError("needs a time zone", argument=argument)
     if value.tzinfo is not UTC:
         value = value.astimezone(UTC)
-    return value.replace(microsecond=value.microsecond // 1000 * 1000)
+    beyond = value.microsecond % 1000
+    return value.replace(microsecond=value.microsecond - beyond) if beyond else value
 
 
 class Step:
@@ -85,7 +86,7 @@ class Step:
     def edit(self, before: RunRow, /, *, place: int | None = None, **fields: object) -> RunRow:
         """Save a run with some fields changed, its revision raised and its time set."""
         changed = {**fields, "revision": before.run.revision + 1, "updated_at": self.at}
-        return self.run(before, before.run.model_copy(update=changed), place=place)
+        return self.run(before, changed_run(before.run, changed), place=place)
 
     def keep_draft(self, after: RunRow, draft: DraftHead | None, /) -> RunRow:
         """Change the draft of a run that this command already saved."""

@@ -11,7 +11,7 @@ from pydantic_core import from_json
 from runlane.errors import RecordCorruptError, RecordTooNewError
 from runlane.records import Record, Run
 from runlane.store._bodies import encode, encode_json, stamp
-from runlane.store._rows import DraftHead, EventRow, Head, MessageRow, RunRow
+from runlane.store._rows import DraftHead, EventRow, Head, MessageRow, RunRow, checked_run
 
 if TYPE_CHECKING:
     import apsw
@@ -41,7 +41,8 @@ MESSAGE_COLUMNS: Final = "id, position, version, run_id, role, status, content, 
 EVENT_COLUMNS: Final = "seq, version, id, command_id, kind, occurred_at, body, ignorable"
 _MAX_ID_CHARACTERS: Final = 512
 _INSTANT_CHARACTERS: Final = len("2026-01-01T00:00:00.000Z")
-_NOTHING: Final = (None,) * 9
+_NOTHING: Final = (None,) * 6
+_PRIORITIES: Final = (None, "interrupt-next")
 _WAITING: Final = Run(
     id="-",
     conversation_id="-",
@@ -49,6 +50,7 @@ _WAITING: Final = Run(
     assistant_message_id="-",
     state="queued",
     revision=0,
+    queue_priority=None,
     created_at=datetime.fromtimestamp(0, UTC),
     updated_at=datetime.fromtimestamp(0, UTC),
 )
@@ -111,7 +113,7 @@ def run_row(conversation_id: str, row: tuple[Any, ...], /) -> tuple[int, RunRow]
         raise RecordTooNewError(f"{what} has schema version {schema_version}; this program knows 1")
     draft = None if kinds is None else DraftHead(kinds, patches, size, sha256)
     run = None
-    if (sequence, owner, token, reason, policy, absorbed, operation, usage, request) == _NOTHING and state == "queued":
+    if state == "queued" and row[13:19] == _NOTHING and operation is usage is request is None:
         run = _waiting_run(conversation_id, run_id, assistant, inputs, revision, (priority, created, updated))
     if run is None:
         facts = {
@@ -150,24 +152,24 @@ def _waiting_run(
     try:
         ids: object = from_json(inputs)
         began = _instant(created)
-        times = {"created_at": began, "updated_at": began if updated == created else _instant(updated)}
+        changed = began if updated == created else _instant(updated)
     except ValueError:
         return None
-    if not isinstance(ids, list) or not ids or revision < 0 or priority not in {None, "interrupt-next"}:
+    if not isinstance(ids, list) or not ids or revision < 0 or priority not in _PRIORITIES:
         return None
     for item in (run_id, assistant, *ids):
         if type(item) is not str or not 0 < len(item) <= _MAX_ID_CHARACTERS:
             return None
-    facts = {
-        "id": run_id,
-        "conversation_id": conversation_id,
-        "input_message_ids": tuple(ids),
-        "assistant_message_id": assistant,
-        "revision": revision,
-        "queue_priority": priority,
-        **times,
-    }
-    return _WAITING.model_copy(update=facts)
+    values = _WAITING.__dict__.copy()
+    values["id"] = run_id
+    values["conversation_id"] = conversation_id
+    values["input_message_ids"] = tuple(ids)
+    values["assistant_message_id"] = assistant
+    values["revision"] = revision
+    values["queue_priority"] = priority
+    values["created_at"] = began
+    values["updated_at"] = changed
+    return checked_run(values, _WAITING.model_fields_set)
 
 
 def _instant(text: str) -> datetime:
@@ -249,22 +251,31 @@ def _live(row: RunRow) -> Values:
 _UPDATE: Final = (
     "UPDATE run SET version = ?, place = ?, state = ?, revision = ?, execution_sequence = ?, owner_id = ?,"
     " fencing_token = ?, terminal_reason = ?, terminal_policy_name = ?, absorbed_into = ?, updated_at = ?,"
-    " draft_kinds = ?, draft_patches = ?, draft_size = ?, draft_sha256 = ?{more} WHERE no = ?"
+    " draft_kinds = ?, draft_patches = ?, draft_size = ?, draft_sha256 = ?"
 )
+_UPDATES: Final = tuple(
+    _UPDATE
+    + ", inputs = ?" * bool(long & 1)
+    + ", last_operation = ?" * bool(long & 2)
+    + ", usage = ?" * bool(long & 4)
+    + " WHERE no = ?"
+    for long in range(8)
+)
+"""One statement for each choice of long columns, by bits."""
 
 
 def run_update(no: int, before: RunRow, after: RunRow, /) -> tuple[str, Values]:
     """Return the statement that changes a run, with its values; long columns are written only if they changed."""
-    more = ""
-    values: list[SQLiteValue] = []
     old, new = before.run, after.run
+    long = 0
+    values: list[SQLiteValue] = []
     if new.input_message_ids != old.input_message_ids:
-        more += ", inputs = ?"
+        long |= 1
         values.append(encode_json(list(new.input_message_ids), argument="run"))
     if new.last_operation is not old.last_operation:
-        more += ", last_operation = ?"
+        long |= 2
         values.append(json_or_none(new.last_operation, "operation"))
     if new.usage is not old.usage:
-        more += ", usage = ?"
+        long |= 4
         values.append(json_or_none(new.usage, "usage"))
-    return _UPDATE.format(more=more), (*_live(after), *values, no)
+    return _UPDATES[long], (*_live(after), *values, no)

@@ -240,6 +240,7 @@ class SqliteDriver(StoreDriver):
         def change(rows: Rows) -> T:
             own = cast("SqliteRows", rows)
             own.begin_saving()
+            own.forget_heads()
             return work(own)
 
         return await self.write(change, "")

@@ -216,9 +216,12 @@ class Keeper:
     def _backfill(self, connection: apsw.Connection) -> None:
         if not self._checkpoint:
             return
-        self._checkpoint = False
-        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        self._backfilled = True
+        try:
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            self._backfilled = True
+        finally:
+            # Not before it is done, or commits that come meanwhile would have it made once more.
+            self._checkpoint = False
 
 
 def _version(connection: apsw.Connection, conversation_id: str) -> int:

@@ -206,12 +206,12 @@ def _file_system(folder: Path) -> str:
         lines = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return ""
-    real = folder.resolve()
+    real = f"{folder.resolve()}/"
     found = ("", "")
     for line in lines:
         _, point, kind, *_ = line.split(" ")
         point = point.replace("\\040", " ")
-        if real.is_relative_to(point) and len(point) >= len(found[0]):
+        if real.startswith(f"{point.rstrip('/')}/") and len(point) >= len(found[0]):
             found = (point, kind)
     return found[1]
 

@@ -75,7 +75,7 @@ class Readers:
         connect: Opens a connection; called in each thread.
         location: The file, for errors.
         host: Judges owners.
-        count: How many threads.
+        count: How many threads at most; they are started as they are needed.
         limit: Seconds after which a read is ended: a snapshot that is held keeps the log from starting again.
     """
 
@@ -88,11 +88,9 @@ class Readers:
         self._limit = limit
         self._closed = False
         self._queue: queue.SimpleQueue[Query | None] = queue.SimpleQueue()
-        self._threads = [
-            threading.Thread(target=self._run, name=f"runlane-reader-{index}", daemon=True) for index in range(count)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._count = count
+        self._gate = threading.Lock()
+        self._threads: list[threading.Thread] = []
 
     def submit(self, query: Query, /) -> None:
         """Queue a read.
@@ -100,13 +98,20 @@ class Readers:
         Raises:
             StoreClosedError: The readers are closed.
         """
-        if self._closed:
-            raise StoreClosedError("is closed", store=self._location)
-        self._queue.put(query)
+        with self._gate:
+            if self._closed:
+                raise StoreClosedError("is closed", store=self._location)
+            self._queue.put(query)
+            # The first read needs a thread, and reads that wait for another one may have more.
+            if len(self._threads) < self._count and self._queue.qsize() > bool(self._threads):
+                thread = threading.Thread(target=self._run, name=f"runlane-reader-{len(self._threads)}", daemon=True)
+                self._threads.append(thread)
+                thread.start()
 
     def close(self) -> None:
         """Answer what is queued and end the threads. Blocks."""
-        self._closed = True
+        with self._gate:
+            self._closed = True
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:

@@ -63,15 +63,30 @@ class CachedLane:
 
 
 class LaneCache:
-    """What the writer remembers of the runs it last saw, so that a turn parses its run once.
+    """What the writer remembers of the conversations it last saw, so that a turn reads its head and its run once.
 
-    An entry holds only for the version it was read at, and every change of a run changes the version; the head is
-    read in each transaction. So another process's commit can never be missed.
+    Heads hold as long as nobody else committed, which SQLite tells at the beginning of each transaction (`look`). Runs
+    hold only for the version they were read at, and every change of a run changes the version. So another process's
+    commit can never be missed.
+
+    Attributes:
+        heads: Number and head of conversations that exist, by id.
+        numbers: Numbers of runs, by (conversation id, run id).
     """
 
     def __init__(self) -> None:
         self._lanes: OrderedDict[str, CachedLane] = OrderedDict()
+        self._data_version: object = None
+        self.heads: dict[str, tuple[int, Head]] = {}
         self.numbers: dict[tuple[str, str], int] = {}
+
+    def look(self, data_version: object) -> None:
+        """Begin a transaction: drop the heads if somebody else committed since the last one."""
+        if data_version != self._data_version:
+            self._data_version = data_version
+            self.heads.clear()
+        if len(self.numbers) > _CACHED_NUMBERS or len(self.heads) > _CACHED_NUMBERS:
+            self.clear()
 
     def get(self, conversation_id: str, version: int) -> CachedLane | None:
         """Return what is known at this very version."""
@@ -90,6 +105,7 @@ class LaneCache:
 
     def forget(self, conversation_id: str) -> None:
         """Drop a conversation: what was decided for it may not have been committed."""
+        self.heads.pop(conversation_id, None)
         lane = self._lanes.pop(conversation_id, None)
         for run_id in () if lane is None else lane.runs:
             self.numbers.pop((conversation_id, run_id), None)
@@ -97,6 +113,7 @@ class LaneCache:
     def clear(self) -> None:
         """Drop everything."""
         self._lanes.clear()
+        self.heads.clear()
         self.numbers.clear()
 
 
@@ -106,7 +123,7 @@ class SqliteRows(Rows):
     Attributes:
         cursor: Everything is executed through it.
         saved: Whether anything was written.
-        takes_inputs: Whether inputs may be saved; if not, only what was begun goes on.
+        full: The file whose disk is full, so that inputs are refused and only what was begun goes on; else None.
 
     Args:
         cursor: Of a connection that has a transaction open.
@@ -120,13 +137,11 @@ class SqliteRows(Rows):
     ) -> None:
         self.cursor = cursor
         self.saved = False
-        self.takes_inputs = True
+        self.full: str | None = None
         self._careful = careful
         self._host = host
         self._cache = cache
         self._numbers: dict[str, int] = {}
-        if cache is not None and len(cache.numbers) > _CACHED_NUMBERS:
-            cache.clear()
         self._run_numbers: dict[tuple[str, str], int] = {} if cache is None else cache.numbers
 
     # --- keys -----------------------------------------------------------------------------------------------------
@@ -166,6 +181,7 @@ class SqliteRows(Rows):
         if lane is not None and (lane.complete or not names.lane):
             view.active = dict(lane.runs)
         elif names.lane:
+            lane = None
             view.active = {row.run.id: row for row in self.active(conversation_id)}
         for run_id in names.runs:
             if run_id in view.active:
@@ -173,7 +189,7 @@ class SqliteRows(Rows):
             row = self.run(conversation_id, run_id)
             if row is not None:
                 (view.active if row.run.is_active else view.ended)[run_id] = row
-        if self._cache is not None:
+        if self._cache is not None and (lane is None or len(lane.runs) != len(view.active)):
             complete = names.lane or (lane is not None and lane.complete)
             self._cache.put(conversation_id, CachedLane(view.head.version, complete, dict(view.active)))
 
@@ -207,14 +223,26 @@ class SqliteRows(Rows):
 
     @override
     def head(self, conversation_id: str, /) -> Head:
+        known = None if self._cache is None else self._cache.heads.get(conversation_id)
+        if known is not None:
+            self._numbers[conversation_id] = known[0]
+            return known[1]
         row = first_row(
             self.cursor.execute(
                 f"SELECT no, {HEAD_COLUMNS} FROM conversation WHERE id = ?",  # noqa: S608  constant columns
                 (conversation_id,),
             )
         )
-        self._numbers[conversation_id] = 0 if row is None else row[0]
-        return Head() if row is None else head_row(row[1:])
+        if row is None:
+            self._numbers[conversation_id] = 0
+            return Head()
+        return self._know(conversation_id, row[0], head_row(row[1:]))
+
+    def _know(self, conversation_id: str, number: int, head: Head) -> Head:
+        self._numbers[conversation_id] = number
+        if self._cache is not None:
+            self._cache.heads[conversation_id] = number, head
+        return head
 
     @override
     def run(self, conversation_id: str, run_id: str, /) -> RunRow | None:
@@ -305,12 +333,12 @@ class SqliteRows(Rows):
     @override
     def recoverable(self, cursor: tuple[str, str] | None, limit: int, /) -> list[tuple[str, RunRow]]:
         found: list[tuple[Any, ...]] = self.cursor.execute(
-            f"SELECT active_run.conversation_id, {RUN_COLUMNS} FROM active_run JOIN run ON run.no = active_run.run"  # noqa: S608
+            f"SELECT {RUN_COLUMNS}, active_run.conversation_id FROM active_run JOIN run ON run.no = active_run.run"  # noqa: S608
             " WHERE (active_run.conversation_id, active_run.run_id) > (?, ?)"
             " ORDER BY active_run.conversation_id, active_run.run_id LIMIT ?",
             (*(cursor or ("", "")), limit),
         ).fetchall()
-        return [(row[0], self._run(row[0], row[1:])) for row in found]
+        return [((conversation_id := row[-1]), run_row(conversation_id, row[:-1])[1]) for row in found]
 
     @override
     def conversations(self, query: ConversationQuery, /) -> list[tuple[str, Head]]:
@@ -342,13 +370,19 @@ class SqliteRows(Rows):
             self.cursor.execute("SAVEPOINT one")
         self.saved = True
 
+    def forget_heads(self) -> None:
+        """Note that heads are about to be changed beside `save`."""
+        if self._cache is not None:
+            self._cache.heads.clear()
+
     @override
     def save(self, conversation_id: str, changes: Changes, /) -> None:
-        if not self.takes_inputs and (changes.receipts or changes.seeds):
-            raise StoreFullError("the disk is full; what was accepted goes on, and inputs are taken once there is room")
+        if self.full is not None and (changes.receipts or changes.seeds):
+            problem = "the disk is full; what was accepted goes on, and inputs are taken once there is room"
+            raise StoreFullError(problem, store=self.full)
         self.begin_saving()
-        save(self.cursor, conversation_id, self.number(conversation_id), changes, self._run_numbers)
-        self._numbers.pop(conversation_id, None)
+        number = save(self.cursor, conversation_id, self.number(conversation_id), changes, self._run_numbers)
+        self._know(conversation_id, number, changes.head)
         self._remember(conversation_id, changes)
 
     def _remember(self, conversation_id: str, changes: Changes) -> None:
@@ -364,7 +398,8 @@ class SqliteRows(Rows):
             else:
                 lane.runs.pop(run_id, None)
                 self._run_numbers.pop((conversation_id, run_id), None)
-        self._cache.put(conversation_id, lane)
+        if known is None:
+            self._cache.put(conversation_id, lane)
 
     @override
     def purge(self, conversation_id: str, at: str, /) -> None:

@@ -26,7 +26,7 @@ def save(
     changes: Changes,
     run_numbers: RunNumbers,
     /,
-) -> None:
+) -> int:
     """Write one transaction's changes.
 
     Args:
@@ -35,6 +35,9 @@ def save(
         number: Its number, 0 if it is new.
         changes: What was decided.
         run_numbers: Numbers of the runs that were read, by (conversation id, run id); new runs are added.
+
+    Returns:
+        The conversation's number.
 
     Raises:
         UsageError: An entry's id is taken.
@@ -51,6 +54,7 @@ def save(
         cursor.execute("INSERT INTO seed VALUES (?, ?, ?)", (number, seed.key, ids))
     _save_drafts(cursor, conversation_id, changes, run_numbers)
     _save_entries(cursor, number, changes)
+    return number
 
 
 def _save_head(

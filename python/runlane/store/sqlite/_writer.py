@@ -212,12 +212,12 @@ class Writer:
             # A commit would go into a file that nobody can open any more, or mix two files under one log.
             problem = "the file was removed or replaced while it was open; put it back, or open the store anew"
             raise StoreUnavailableError(problem, store=self._location)
-        self._connection.execute("BEGIN IMMEDIATE")
+        self._begin()
         try:
             wrote = self._run_all(group)
         except _TakenBackError:
             self._take_back()
-            self._connection.execute("BEGIN IMMEDIATE")
+            self._begin()
             wrote = self._run_all(group, careful=True)
         if wrote:
             self.probe.before_commit()
@@ -229,6 +229,10 @@ class Writer:
             self.probe.after_commit()
         return wrote
 
+    def _begin(self) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+        self._cache.look(self._connection.pragma("data_version"))
+
     def _run_all(self, group: list[Mutation], *, careful: bool = False) -> bool:
         wrote = False
         for mutation in group:
@@ -238,7 +242,7 @@ class Writer:
     def _one(self, mutation: Mutation, *, careful: bool) -> bool:
         """Run one mutation; whether it wrote. Raises if the whole transaction is lost, or must be taken back."""
         rows = SqliteRows(self._cursor, self._host, self._cache, careful=careful)
-        rows.takes_inputs = not self._reserve.is_spent
+        rows.full = self._location if self._reserve.is_spent else None
         try:
             result = mutation.work(rows)
         except BaseException as error:
