@@ -79,9 +79,13 @@ def test_a_round_of_calls_is_followed_by_all_its_results() -> None:
     ]
 
 
+def _failed(call_id: str) -> ModelToolResultMessage:
+    return ModelToolResultMessage((result(call_id, "no", "error"),))
+
+
 def test_arguments_that_are_not_json_have_no_form() -> None:
     """The call goes back without them; the error result beside it says what was wrong."""
-    body = encode(ModelMessage.user("Go"), ModelAssistantToolMessage((broken_call("a"),)))
+    body = encode(ModelMessage.user("Go"), ModelAssistantToolMessage((broken_call("a"),)), _failed("a"))
     assert body["messages"][1]["content"] == [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]
 
 

@@ -11,6 +11,7 @@ from runlane.errors import InvalidValueError
 from runlane.models._encoding import add_extra, dump, given
 from runlane.models._messages import AnyModelMessage, ModelFunction, ModelMessage
 from runlane.models._port import ModelOptions, ModelProviderContext
+from runlane.models._rounds import settle_rounds
 from runlane.models.anthropic._content import ContentWriter
 from runlane.records import JsonObject
 
@@ -75,6 +76,7 @@ def _texts(message: AnyModelMessage) -> list[ModelMessage]:
 
 def _messages(messages: Sequence[AnyModelMessage]) -> list[JsonValue]:
     """Write the conversation, the messages of one role joined."""
+    messages = settle_rounds(messages)
     writer = ContentWriter(messages)
     turns: list[tuple[str, list[JsonValue]]] = []
     for place, message in enumerate(messages):

@@ -11,6 +11,7 @@ from runlane.errors import InvalidValueError
 from runlane.models._encoding import add_extra, dump, given
 from runlane.models._messages import AnyModelMessage, ModelFunction, ModelMessage
 from runlane.models._port import ModelOptions, ModelProviderContext
+from runlane.models._rounds import settle_rounds
 from runlane.models.google._contents import ContentsWriter
 from runlane.records import JsonObject
 
@@ -37,7 +38,7 @@ def encode_request(model: str, messages: Sequence[AnyModelMessage], context: Mod
         ModelProtocolError: A message holds something this protocol has no form for.
         InvalidValueError: An option belongs to runlane, or is not JSON.
     """
-    conversation = [message for message in messages if message.role != "system"]
+    conversation = [message for message in settle_rounds(messages) if message.role != "system"]
     body: JsonObject = {"contents": ContentsWriter(conversation, model=model).write()}
     texts = [message.text for message in messages if isinstance(message, ModelMessage) and message.role == "system"]
     system: list[JsonValue] = [{"text": text} for text in texts if text]

@@ -20,6 +20,7 @@ from runlane.models._messages import (
     model_protocol_error,
 )
 from runlane.models._port import ModelOptions, ModelProviderContext
+from runlane.models._rounds import settle_rounds
 from runlane.models.openai_chat._facts import PROVIDER_ID
 from runlane.records import JsonObject, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
 
@@ -71,7 +72,7 @@ def encode_request(
         InvalidValueError: `options.extra` sets a field that belongs to runlane, or holds what is not JSON.
     """
     dialect = dialect or OpenAIChatDialect()
-    fragments = [encode_message(message, dialect) for message in messages]
+    fragments = [encode_message(message, dialect) for message in settle_rounds(messages)]
     return join_request(_head(model, dialect, stream=stream), fragments, _fields(context, dialect))
 
 

@@ -13,6 +13,7 @@ from runlane.errors import InvalidValueError
 from runlane.models._encoding import add_extra, dump, given
 from runlane.models._messages import AnyModelMessage, ModelFunction, ModelMessage
 from runlane.models._port import ModelOptions, ModelProviderContext
+from runlane.models._rounds import settle_rounds
 from runlane.models.openai_responses._input import InputWriter
 from runlane.records import JsonObject
 
@@ -61,7 +62,7 @@ def encode_request(
         InvalidValueError: An option has no form here, belongs to runlane, or is not JSON.
     """
     dialect = dialect or OpenAIResponsesDialect()
-    conversation = [message for message in messages if message.role != "system"]
+    conversation = [message for message in settle_rounds(messages) if message.role != "system"]
     body: JsonObject = {"model": model, "stream": stream, "input": InputWriter().write(conversation)}
     system = [message.text for message in messages if isinstance(message, ModelMessage) and message.role == "system"]
     if any(system):
