@@ -4,6 +4,8 @@ import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from runlane.ids import RandomIds
 
 
@@ -28,6 +30,7 @@ def test_threads_never_get_the_same_identifier() -> None:
     assert len(set(drawn)) == len(drawn)
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_child_does_not_give_what_its_parent_gives() -> None:
     """What was drawn ahead is forgotten in a child."""
     RandomIds().new("x")

@@ -16,7 +16,8 @@ from runlane.errors import (
     StoreFullError,
     StoreUnavailableError,
 )
-from runlane.store import Purged
+from runlane.records import Ownership
+from runlane.store import DraftPatch, Purged
 from runlane.store._driver import Rows
 from runlane.store.sqlite import SqliteOptions, SqliteStore
 from runlane.store.sqlite._bell import Bell
@@ -179,6 +180,22 @@ async def test_what_was_begun_can_end_on_a_full_disk(tmp_path: Path, clock: type
         assert reserve.stat().st_size == 1 << 20
         await check_conversation(store, "c1")
         await check_conversation(store, "c2")
+
+
+async def test_all_processes_notice_that_the_room_was_given_back(tmp_path: Path, clock: type[FakeHost]) -> None:
+    """What one store gave back is not taken by another one's inputs; once one set it aside again, both go on."""
+    path, options = tmp_path / "store.db", SqliteOptions(disk_reserve=1 << 20)
+    async with SqliteStore(path, options=options) as one, SqliteStore(path, options=options) as other:
+        await Lane(other).accept("a")
+        await Lane(other).start("a")
+        one.driver._opened.keeper.found_full()  # type: ignore[union-attr]
+        for store in (one, other):
+            with pytest.raises(StoreFullError):
+                await Lane(store, "c2").try_accept("b")
+        applied(await Lane(other).try_checkpoint("a", DraftPatch(), ownership=Ownership(owner="owner-a")))
+        clock.time += 2.0
+        for name, store in (("c2", one), ("c3", other)):
+            applied(await Lane(store, name).try_accept("b"))
 
 
 async def test_a_store_that_finds_no_room_to_set_aside_opens_all_the_same(tmp_path: Path) -> None:

@@ -162,6 +162,7 @@ class SqliteDriver(StoreDriver):
         reserve = Reserve(self.path, options.disk_reserve, self._host)
         keeper = Keeper(relaxed, bell, self._host, options.lease_ttl, options.lease_beat)
         writer = Writer(connection, self.location, self._host, reserve, options.max_waiting)
+        keeper.found_full = reserve.give_back
         writer.committed = keeper.committed
         writer.checkpoint_wanted = keeper.wants_checkpoint
         writer.answered = bell.ring_others

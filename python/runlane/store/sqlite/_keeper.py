@@ -81,6 +81,7 @@ class Keeper:
     """
 
     def __init__(self, connect: Callable[[], apsw.Connection], bell: Bell, host: Host, ttl: float, beat: float) -> None:
+        self.found_full: Callable[[], None] = lambda: None
         self._connect = connect
         self._bell = bell
         self._host = host
@@ -161,14 +162,25 @@ class Keeper:
         while self._sleep():
             try:
                 connection = connection or self._connect()
-                self._beat_once(connection)
-                self._look_around(connection)
-                self._backfill(connection)
             except apsw.Error:
-                # Tried again soon; a lease that cannot be renewed runs out by itself.
+                self._bell.wait(_POLL)
+                continue
+            # Not one of these is kept from its turn by another one that fails.
+            worked = [self._try(step, connection) for step in (self._beat_once, self._look_around, self._backfill)]
+            if not all(worked):
                 self._bell.wait(_POLL)
         if connection is not None:
             connection.close()
+
+    def _try(self, step: Callable[[apsw.Connection], None], connection: apsw.Connection) -> bool:
+        """Do something; whether it worked. It is tried again soon, and a lease that is not renewed runs out by itself."""
+        try:
+            step(connection)
+        except apsw.Error as error:
+            if isinstance(error, apsw.FullError):
+                self.found_full()
+            return False
+        return True
 
     def _sleep(self) -> bool:
         """Wait for something to do; False if there is nothing more to do."""
@@ -192,10 +204,10 @@ class Keeper:
             leases = dict(self._leases)
         if not leases or now < self._next_beat:
             return
-        self._next_beat = now + self._beat
         until = now + self._ttl
         with connection:
             lost = renew(connection, leases, until)
+        self._next_beat = now + self._beat
         for owner_id, lease in leases.items():
             if owner_id in lost:
                 lease.lose()

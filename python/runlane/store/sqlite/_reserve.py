@@ -23,7 +23,7 @@ _PAUSE: Final = 1.0
 
 
 class Reserve:
-    """The room that one process sees set aside.
+    """The room that is set aside, as one process sees it; all processes of the store share it.
 
     Attributes:
         is_spent: Whether it was given back, so that only what was begun may be written.
@@ -43,18 +43,30 @@ class Reserve:
 
     def give_back(self) -> None:
         """Let the store have the room, because the disk is full."""
+        if self._size and not self.is_spent:
+            self._note_spent()
+            self._cut()
+
+    def look(self) -> None:
+        """Notice that another process gave the room back; set it aside again, tried at most once a second."""
         if self._size == 0:
             return
+        if not self.is_spent:
+            if not self._is_there():
+                self._note_spent()
+        elif self._host.now() >= self._next_try:
+            self._next_try = self._host.now() + _PAUSE
+            self.is_spent = not self._set_aside()
+
+    def _note_spent(self) -> None:
         self.is_spent = True
         self._next_try = self._host.now() + _PAUSE
-        self._cut()
 
-    def try_again(self) -> None:
-        """Set the room aside again if there is some, at most once a second."""
-        now = self._host.now()
-        if self.is_spent and now >= self._next_try:
-            self._next_try = now + _PAUSE
-            self.is_spent = not self._set_aside()
+    def _is_there(self) -> bool:
+        try:
+            return os.stat(f"{self._path}.reserve").st_size >= self._size  # noqa: PTH116  once a group
+        except OSError:
+            return False
 
     def _set_aside(self) -> bool:
         try:

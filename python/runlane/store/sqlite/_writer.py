@@ -176,6 +176,8 @@ class Writer:
     def _tidy(self) -> None:
         """Give free pages back to the file system, a few at a time."""
         self._untidy = False
+        if _identity(self._location) != self._identity:
+            return
         with suppress(apsw.Error):
             free = int(str(self._connection.pragma("freelist_count")))
             if free > _KEPT_PAGES:
@@ -185,7 +187,7 @@ class Writer:
                 self._untidy = True
 
     def _carry_out(self, group: list[Mutation]) -> None:
-        self._reserve.try_again()
+        self._reserve.look()
         try:
             wrote = self._transact(group)
         except BaseException as error:  # noqa: BLE001  every waiting task is told, whatever happened
@@ -270,7 +272,7 @@ class Writer:
 
     def _typed(self, error: BaseException) -> BaseException:
         typed = typed_error(error, self._location)
-        if isinstance(typed, StoreFullError) and not self._reserve.is_spent:
+        if isinstance(typed, StoreFullError):
             self._reserve.give_back()
         return typed
 
