@@ -173,7 +173,7 @@ class Keeper:
             connection.close()
 
     def _try(self, step: Callable[[apsw.Connection], None], connection: apsw.Connection) -> bool:
-        """Do something; whether it worked. It is tried again soon, and a lease that is not renewed runs out by itself."""
+        """Do something; whether it worked. It is tried again soon; a lease that is not renewed runs out by itself."""
         try:
             step(connection)
         except apsw.Error as error:
