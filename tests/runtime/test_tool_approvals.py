@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from runlane.errors import ToolApprovalError
-from runlane.models import AnyModelMessage, ModelToolResultMessage
+from runlane.models import AnyModelMessage, ModelMessage, ModelToolResultMessage, validate_messages
 from runlane.records import (
     ToolApprovalRequestPart,
     ToolApprovalResponsePart,
@@ -230,3 +230,23 @@ async def test_whether_consent_is_needed_may_depend_on_the_input() -> None:
     assert (result.reason, paid) == ("provider_stop", [5])
     assert [part.call_id for part in result.message.parts if isinstance(part, ToolCallPart)] == ["c1", "c2"]
     assert [part.call_id for part in result.message.parts if isinstance(part, ToolResultPart)] == ["c1"]
+
+
+async def test_a_pending_call_and_its_late_result_have_a_form_every_provider_takes() -> None:
+    """While it waits a note stands at the call's place; the late result comes as a message where it came."""
+    sent: list[str] = []
+    model = ScriptedModel(called(("c1", "send", '{"to":"a"}')), "Waiting.", "Done.", "Bye.")
+    async with opened(model, tools=[_mailer(sent)]) as scene:
+        _, approval_id = await _asked(scene)
+        await scene.runtime.submit(CONVERSATION, "Hello?").result
+        await scene.runtime.submit(CONVERSATION, _answer(approval_id, approved=True)).result
+        await scene.runtime.submit(CONVERSATION, "Bye").result
+    for call in model.calls:
+        validate_messages(call.messages)
+    assert [message.role for message in model.calls[1].messages] == ["user", "assistant", "tool", "user"]
+    [(call_id, outcome, _)] = told(model.calls[1].messages)
+    assert (call_id, outcome) == ("c1", "interrupted")
+    late = '[late tool result] {"call_id":"c1","outcome":"success","output":"sent to a","tool":"send"}'
+    assert model.calls[2].messages[: len(model.calls[1].messages)] == model.calls[1].messages
+    assert model.calls[2].messages[-1] == ModelMessage.user(late)
+    assert ModelMessage.user(late) in model.calls[3].messages

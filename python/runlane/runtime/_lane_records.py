@@ -13,9 +13,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from runlane.history import RUNTIME_EVIDENCE, History, Projection, ProjectionOptions, ResolvedFiles, Selection
-from runlane.records import Message, Run
+from runlane.history import (
+    RUNTIME_EVIDENCE,
+    CallEvidence,
+    History,
+    Projection,
+    ProjectionOptions,
+    ResolvedFiles,
+    Selection,
+)
+from runlane.records import Message, Run, ToolApprovalRequestPart, ToolCallPart, ToolResultPart
 from runlane.runtime._config import HistoryConfig
+from runlane.runtime._effects import effect_event_id
 from runlane.runtime._store_calls import StoreCalls
 from runlane.store import Delta, Store, StoredMessage
 
@@ -24,6 +33,9 @@ __all__ = ["LaneRecords"]
 _PROJECTION: Final = ProjectionOptions(evidence_policy=RUNTIME_EVIDENCE)
 _PAGE: Final = 100
 _ATTEMPTS: Final = 3
+_ASKS: Final = b'"tool-approval-request"'
+_CALL: Final = b'"type":"tool-call"'
+_RESULT: Final = b'"type":"tool-result"'
 
 
 def _stored(message: Message) -> bytes:
@@ -44,6 +56,9 @@ class LaneRecords:
         self._version: int | None = None
         self._behind = False
         self._history = History()
+        self._has_approvals = False
+        self._dangling: list[tuple[str, str]] = []
+        self._effects: dict[str, CallEvidence] = {}
         self._bytes = 0
         self._has_runs = False
         self._held: dict[str, Message] = {}
@@ -89,6 +104,13 @@ class LaneRecords:
             self._take(delta)
         if self._version is None:
             await self._load()
+        while self._dangling:
+            run_id, call_id = self._dangling[-1]
+            event_id = effect_event_id(run_id, f"{run_id}:{call_id}")
+            entered = await self._calls.read(lambda store: store.find_event(self._conversation_id, event_id))  # noqa: B023
+            if entered is None:
+                self._effects[call_id] = "not-started"
+            self._dangling.pop()
 
     def begin(self, run: Run, /) -> bool:
         """Show the inputs of the run whose turn it is; False if one of them is not known here."""
@@ -146,7 +168,9 @@ class LaneRecords:
     ) -> Projection:
         """Return what a model is told; see `History.project`."""
         active = frozenset() if self._begun is None else frozenset({self._begun})
-        return self._history.project(options, active_runs=active, files=files, selection=selection)
+        return self._history.project(
+            options, active_runs=active, effects=self._effects, files=files, selection=selection
+        )
 
     def mentioning(self, word: str, /) -> Iterator[Message]:
         """Yield the records that hold a text without characters JSON escapes, newest first."""
@@ -156,7 +180,13 @@ class LaneRecords:
             if sought in record:
                 yield Message.model_validate_json(record)
 
+    @property
+    def has_approvals(self) -> bool:
+        """Whether a call among the records may have waited for consent."""
+        return self._has_approvals
+
     def _append(self, record: bytes) -> None:
+        self._has_approvals = self._has_approvals or _ASKS in record
         self._history.append(record)
         self._bytes += len(record)
 
@@ -194,6 +224,7 @@ class LaneRecords:
         if answer is not None:
             self._has_runs = True
             self._append(_stored(answer))
+            self._note_dangling(answer)
         return answer is not None
 
     async def _load(self) -> None:
@@ -237,3 +268,13 @@ class LaneRecords:
             else:
                 self._has_runs = self._has_runs or stored.run_id is not None or stored.role == "summary"
                 self._append(stored.body)
+                if stored.body.count(_CALL) > stored.body.count(_RESULT):
+                    self._note_dangling(Message.model_validate_json(stored.body))
+
+    def _note_dangling(self, answer: Message) -> None:
+        """Note calls that never got a result, to be looked up before the next prompt; not those that wait."""
+        if answer.run_id is None:
+            return
+        done = {part.call_id for part in answer.parts if isinstance(part, ToolResultPart | ToolApprovalRequestPart)}
+        calls = (part.call_id for part in answer.parts if isinstance(part, ToolCallPart))
+        self._dangling.extend((answer.run_id, call_id) for call_id in calls if call_id not in done)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Final
 
 from runlane.contracts import CancelToken, Id, resolve
@@ -23,6 +24,7 @@ from runlane.runtime._context_usage import context_usage
 from runlane.runtime._core import RuntimeCore
 from runlane.runtime._injection import Inbox
 from runlane.runtime._intake import Intake
+from runlane.runtime._late_results import with_late_results
 from runlane.runtime._left_open import LeftOpen
 from runlane.runtime._live_step import FailureOrigin, Failures, LiveStep
 from runlane.runtime._retry import retry_scheduled, retry_started
@@ -209,13 +211,14 @@ class LiveTurn:
     async def resume(self) -> bool:
         """Deal with what was left open; see `Turn.resume`."""
         left, self._left = self._left, _NOTHING
-        if not left:
-            return True
-        told = await self.tools.resume(left)
-        if told is None:
-            return False
-        self.prompt = self.prompt.with_messages(told)
-        self._base = self.writer.draft.size
+        if left:
+            told = await self.tools.resume(left)
+            if told is None:
+                return False
+            self.prompt = self.prompt.with_messages(told)
+            self._base = self.writer.draft.size
+        if left.has_late_results:
+            self.prompt = replace(self.prompt, messages=with_late_results(self.prompt.messages))
         return True
 
     async def checkpoint(self) -> None:

@@ -31,11 +31,11 @@ from runlane.records import (
 )
 from runlane.runtime._announcing import RunVoice
 from runlane.runtime._core import RuntimeCore
+from runlane.runtime._effects import effect_entry, effect_event_id
 from runlane.runtime._left_open import AnsweredCall, LeftOpen, spoken_rounds
 from runlane.runtime._progress_queue import ProgressQueue
 from runlane.runtime._turn import Turn, TurnPart
 from runlane.runtime._turn_writer import TurnWriter, holds
-from runlane.store import AppendEvent, once_event_id
 from runlane.tools import (
     ApprovalKind,
     MountedCall,
@@ -48,23 +48,12 @@ from runlane.tools import (
     mount_tools,
 )
 
-__all__ = ["RunTools", "answer_calls", "effect_event_id"]
+__all__ = ["RunTools", "answer_calls"]
 
 Emit: TypeAlias = Callable[[TurnPart], Awaitable[None]]
 
-_EFFECT: Final = "durability/effect"
 _TELL_WITHIN: Final = 1.0
 """Seconds a publisher has for what is told of a call that was cut off."""
-
-
-def effect_event_id(run_id: str, key: str, /) -> str:
-    """Return the id of the ledger entry that says an execution of a run is about to enter a call's handler.
-
-    Args:
-        run_id: The run that carries the call out.
-        key: The call's idempotency key.
-    """
-    return once_event_id(_EFFECT, f"{run_id}:tool:{key}")
 
 
 async def answer_calls(
@@ -353,14 +342,9 @@ class RunTools:
 
     def _owe(self, mounted: MountedCall, phase: Literal["intent", "uncertain"]) -> None:
         run = self._writer.run
+        ids, clock = self._core.ids, self._core.clock
         self._writer.owe(
-            AppendEvent(
-                command_id=self._core.ids.new("command"),
-                at=self._core.clock.now(),
-                kind=_EFFECT,
-                payload={"run_id": run.id, "effect_name": f"tool:{mounted.key}", "phase": phase},
-                event_id=effect_event_id(run.id, mounted.key) if phase == "intent" else None,
-            )
+            effect_entry(phase, command_id=ids.new("command"), at=clock.now(), run_id=run.id, key=mounted.key)
         )
 
     async def _verdict(self, context: ToolFenceContext) -> str | None:
