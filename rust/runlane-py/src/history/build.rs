@@ -1,14 +1,16 @@
 //! Messages of a plan as Python objects.
 
+use std::cell::RefCell;
+
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PySet, PyString, PyTuple};
+use pyo3::types::{PyBool, PyDict, PyString, PyTuple};
 use runlane_core::history::{
     CallEvidence, FAILED_MARK, INTERRUPTED_MARK, Item, ItemKind, Log, NOTE_PREFIX, PartKind,
     PartRef, Plan, RecordRef, Side, SystemText, Word, decoded,
 };
 
-use super::json;
-use super::vocabulary::{Class, Names, Vocabulary, message, model, vocabulary};
+use super::json::{self, Texts};
+use super::vocabulary::{Class, Instance, Names, Vocabulary, vocabulary};
 
 /// Builds objects of one plan.
 pub(super) struct Builder<'py, 'p> {
@@ -17,6 +19,8 @@ pub(super) struct Builder<'py, 'p> {
     log: &'p Log,
     plan: &'p Plan,
     files: Option<&'p Bound<'py, PyDict>>,
+    /// Names that records repeat.
+    texts: RefCell<Texts<'p>>,
 }
 
 impl<'py, 'p> Builder<'py, 'p> {
@@ -35,6 +39,7 @@ impl<'py, 'p> Builder<'py, 'p> {
             log,
             plan,
             files,
+            texts: RefCell::default(),
         })
     }
 
@@ -66,7 +71,7 @@ impl<'py, 'p> Builder<'py, 'p> {
             Some((Side::Assistant, true)) => (&words.calls, &words.names.assistant),
             Some((Side::Tool, _)) => (&words.results, &words.names.tool),
         };
-        message(class, &words.names, role, &items)
+        class.message(role, &items)
     }
 
     /// The texts for the instructions channel.
@@ -126,7 +131,7 @@ impl<'py, 'p> Builder<'py, 'p> {
         }
     }
 
-    fn part(&self, part: PartRef<'_>) -> PyResult<Bound<'py, PyAny>> {
+    fn part(&self, part: PartRef<'p>) -> PyResult<Bound<'py, PyAny>> {
         match part.kind() {
             PartKind::Reasoning => self.reasoning(part),
             PartKind::ToolCall => self.call(part),
@@ -142,82 +147,76 @@ impl<'py, 'p> Builder<'py, 'p> {
     }
 
     fn text(&self, said: &str) -> PyResult<Bound<'py, PyAny>> {
-        let (py, names) = (self.py, &self.words.names);
-        let fields = PyDict::new(py);
-        fields.set_item(&names.kind, &names.text)?;
-        fields.set_item(&names.text, PyString::new(py, said))?;
-        let given = self.words.text.given(&fields, 0b11)?;
-        model(&self.words.text.class, names, &fields, given)
+        let names = &self.words.names;
+        let mut made = self.start(&self.words.text, &names.text)?;
+        made.give(&names.text, PyString::new(self.py, said))?;
+        made.finish()
     }
 
-    fn reasoning(&self, part: PartRef<'_>) -> PyResult<Bound<'py, PyAny>> {
+    fn reasoning(&self, part: PartRef<'p>) -> PyResult<Bound<'py, PyAny>> {
         let names = &self.words.names;
-        let mut fields = self.fields(&names.reasoning)?;
-        fields.give(&names.text, decoded(part.said()))?;
-        self.envelope(&mut fields, part)?;
-        fields.model(&self.words.reasoning, names)
+        let mut made = self.start(&self.words.reasoning, &names.reasoning)?;
+        made.give(&names.text, decoded(part.said()))?;
+        self.envelope(&mut made, part)?;
+        made.finish()
     }
 
-    fn call(&self, part: PartRef<'_>) -> PyResult<Bound<'py, PyAny>> {
+    fn call(&self, part: PartRef<'p>) -> PyResult<Bound<'py, PyAny>> {
         let names = &self.words.names;
-        let mut fields = self.fields(&names.tool_call)?;
+        let mut fields = self.start(&self.words.call, &names.tool_call)?;
         fields.give(&names.call_id, decoded(part.call_id()))?;
-        fields.give(&names.tool_name, decoded(part.tool_name()))?;
+        fields.give(&names.tool_name, self.repeated(part.tool_name()))?;
         fields.give(&names.arguments, decoded(part.arguments()))?;
         fields.maybe(
             &names.input,
-            part.input()
-                .map(|input| json::value(self.py, input))
-                .transpose()?,
+            part.input().map(|input| self.json(input)).transpose()?,
         )?;
         self.envelope(&mut fields, part)?;
-        fields.model(&self.words.call, names)
+        fields.finish()
     }
 
-    fn result(&self, part: PartRef<'_>) -> PyResult<Bound<'py, PyAny>> {
+    fn result(&self, part: PartRef<'p>) -> PyResult<Bound<'py, PyAny>> {
         let names = &self.words.names;
-        let mut fields = self.fields(&names.tool_result)?;
+        let mut fields = self.start(&self.words.result, &names.tool_result)?;
         fields.give(&names.call_id, decoded(part.call_id()))?;
-        fields.give(&names.tool_name, decoded(part.tool_name()))?;
+        fields.give(&names.tool_name, self.repeated(part.tool_name()))?;
         fields.give(&names.outcome, outcome(names, part.word()))?;
         fields.maybe(
             &names.output,
-            part.output()
-                .map(|output| json::value(self.py, output))
-                .transpose()?,
+            part.output().map(|output| self.json(output)).transpose()?,
         )?;
-        fields.model(&self.words.result, names)
+        fields.finish()
     }
 
-    fn closed(&self, call: PartRef<'_>, evidence: CallEvidence) -> PyResult<Bound<'py, PyAny>> {
+    fn closed(&self, call: PartRef<'p>, evidence: CallEvidence) -> PyResult<Bound<'py, PyAny>> {
         let names = &self.words.names;
-        let mut fields = self.fields(&names.tool_result)?;
+        let mut fields = self.start(&self.words.result, &names.tool_result)?;
         fields.give(&names.call_id, decoded(call.call_id()))?;
-        fields.give(&names.tool_name, decoded(call.tool_name()))?;
+        fields.give(&names.tool_name, self.repeated(call.tool_name()))?;
         fields.give(&names.outcome, &names.interrupted)?;
         let output = PyDict::new(self.py);
         output.set_item(&names.message, evidence.message())?;
         fields.give(&names.output, output)?;
-        fields.model(&self.words.result, names)
+        fields.finish()
     }
 
-    fn request(&self, part: PartRef<'_>) -> PyResult<Bound<'py, PyAny>> {
+    fn request(&self, part: PartRef<'p>) -> PyResult<Bound<'py, PyAny>> {
         let names = &self.words.names;
-        let mut fields = self.fields(&names.approval_request)?;
+        let mut fields = self.start(&self.words.request, &names.approval_request)?;
         fields.give(&names.approval_id, decoded(part.approval_id()))?;
         fields.give(&names.call_id, decoded(part.call_id()))?;
         fields.maybe(&names.is_automatic, self.boolean(part.word()))?;
         fields.maybe(&names.signature, part.signature().map(decoded))?;
-        fields.model(&self.words.request, names)
+        fields.finish()
     }
 
-    fn response(&self, part: PartRef<'_>) -> PyResult<Bound<'py, PyAny>> {
+    fn response(&self, part: PartRef<'p>) -> PyResult<Bound<'py, PyAny>> {
         let names = &self.words.names;
-        let mut fields = self.fields(&names.approval_response)?;
+        let mut fields = self.start(&self.words.response, &names.approval_response)?;
         fields.give(&names.approval_id, decoded(part.approval_id()))?;
         fields.maybe(&names.approved, self.boolean(part.word()))?;
         fields.maybe(&names.reason, part.reason().map(decoded))?;
-        fields.model(&self.words.response, names)
+        fields.finish()
     }
 
     fn boolean(&self, word: Word) -> Option<Bound<'py, PyBool>> {
@@ -228,61 +227,37 @@ impl<'py, 'p> Builder<'py, 'p> {
         }
     }
 
-    fn envelope(&self, fields: &mut Fields<'py>, part: PartRef<'_>) -> PyResult<()> {
+    fn envelope(&self, made: &mut Instance<'_, 'py>, part: PartRef<'p>) -> PyResult<()> {
         let names = &self.words.names;
         let Some(text) = part.provider() else {
-            return fields.maybe(&names.provider, None::<Bound<'py, PyAny>>);
+            return made.maybe(&names.provider, None::<Bound<'py, PyAny>>);
         };
-        let said = json::value(self.py, text)?.cast_into::<PyDict>()?;
-        let own = PyDict::new(self.py);
-        let version = said.get_item(&names.schema_version)?;
-        own.set_item(
-            &names.schema_version,
-            version.unwrap_or(1_u32.into_pyobject(self.py)?.into_any()),
-        )?;
-        own.set_item(&names.provider, said.get_item(&names.provider)?)?;
-        own.set_item(&names.data, said.get_item(&names.data)?)?;
-        let given = PySet::new(self.py, said.keys())?;
-        let made = model(&self.words.envelope, names, &own, &given)?;
-        fields.give(&names.provider, made)
-    }
-
-    fn fields(&self, kind: &Py<PyString>) -> PyResult<Fields<'py>> {
-        let mut fields = Fields {
-            dict: PyDict::new(self.py),
-            given: 0,
-        };
-        fields.give(&self.words.names.kind, kind)?;
-        Ok(fields)
-    }
-}
-
-/// The fields of a model in the order of its class, and which of them were given: one bit each, in that order.
-struct Fields<'py> {
-    dict: Bound<'py, PyDict>,
-    given: u8,
-}
-
-impl<'py> Fields<'py> {
-    fn give(&mut self, name: &Py<PyString>, value: impl IntoPyObject<'py>) -> PyResult<()> {
-        self.given |= 1 << self.dict.len();
-        self.dict.set_item(name, value)
-    }
-
-    fn maybe(
-        &mut self,
-        name: &Py<PyString>,
-        value: Option<impl IntoPyObject<'py>>,
-    ) -> PyResult<()> {
-        match value {
-            Some(value) => self.give(name, value),
-            None => self.dict.set_item(name, self.dict.py().None()),
+        let said = self.json(text)?.cast_into::<PyDict>()?;
+        let mut own = self.words.envelope.start(self.py)?;
+        match said.get_item(&names.schema_version)? {
+            Some(version) => own.give(&names.schema_version, version)?,
+            None => own.fall_back(&names.schema_version, 1)?,
         }
+        own.give(&names.provider, said.get_item(&names.provider)?)?;
+        own.give(&names.data, said.get_item(&names.data)?)?;
+        made.give(&names.provider, own.finish()?)
     }
 
-    fn model(&self, class: &Class, names: &Names) -> PyResult<Bound<'py, PyAny>> {
-        let given = class.given(&self.dict, self.given)?;
-        model(&class.class, names, &self.dict, given)
+    /// JSON of a record as a value.
+    fn json(&self, text: &'p str) -> PyResult<Bound<'py, PyAny>> {
+        json::value(self.py, text, &mut self.texts.borrow_mut())
+    }
+
+    /// A name that other parts are likely to have too.
+    fn repeated(&self, raw: &'p str) -> Bound<'py, PyString> {
+        self.texts.borrow_mut().text(self.py, raw)
+    }
+
+    /// An instance of a part, so far with its type.
+    fn start<'a>(&self, class: &'a Class, kind: &Py<PyString>) -> PyResult<Instance<'a, 'py>> {
+        let mut made = class.start(self.py)?;
+        made.give(&self.words.names.kind, kind)?;
+        Ok(made)
     }
 }
 

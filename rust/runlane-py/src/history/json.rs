@@ -7,22 +7,65 @@ use runlane_core::history::{Cursor, Fault, decoded};
 use super::corrupt;
 
 /// The value of a JSON text that a record holds; it nests no deeper than the record's reader allows.
-pub(super) fn value<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyAny>> {
+pub(super) fn value<'py, 't>(
+    py: Python<'py>,
+    text: &'t str,
+    keys: &mut Texts<'t>,
+) -> PyResult<Bound<'py, PyAny>> {
     Reader {
         py,
         text,
         cursor: Cursor::new(text),
+        keys,
     }
     .value()
 }
 
-struct Reader<'py, 't> {
+/// Short texts that come again and again, such as keys: each made once, as long as nothing takes its place.
+#[derive(Default)]
+pub(super) struct Texts<'t> {
+    known: Vec<Option<(&'t str, Py<PyString>)>>,
+}
+
+/// How many texts are kept; a power of two.
+const KEPT: usize = 64;
+/// The longest of them.
+const SHORT: usize = 32;
+
+impl<'t> Texts<'t> {
+    /// The text of what stands between the quotes of a JSON string.
+    pub(super) fn text<'py>(&mut self, py: Python<'py>, raw: &'t str) -> Bound<'py, PyString> {
+        if raw.len() > SHORT {
+            return PyString::new(py, &decoded(raw));
+        }
+        if self.known.is_empty() {
+            self.known.resize_with(KEPT, || None);
+        }
+        let mixed = raw.bytes().fold(raw.len(), |mixed, byte| {
+            mixed.wrapping_mul(31).wrapping_add(usize::from(byte))
+        });
+        let Some(place) = self.known.get_mut(mixed % KEPT) else {
+            return PyString::new(py, &decoded(raw));
+        };
+        match place {
+            Some((known, text)) if *known == raw => text.bind(py).clone(),
+            _ => {
+                let made = PyString::new(py, &decoded(raw));
+                *place = Some((raw, made.clone().unbind()));
+                made
+            }
+        }
+    }
+}
+
+struct Reader<'py, 't, 'k> {
     py: Python<'py>,
     text: &'t str,
     cursor: Cursor<'t>,
+    keys: &'k mut Texts<'t>,
 }
 
-impl<'py> Reader<'py, '_> {
+impl<'py> Reader<'py, '_, '_> {
     fn value(&mut self) -> PyResult<Bound<'py, PyAny>> {
         match self.cursor.peek() {
             Some(b'{') => self.object(),
@@ -46,7 +89,8 @@ impl<'py> Reader<'py, '_> {
             return Ok(dict.into_any());
         }
         loop {
-            let name = self.string()?;
+            let span = self.cursor.string().map_err(refused)?;
+            let name = self.keys.text(self.py, span.of(self.text));
             self.cursor
                 .expect(b':', "a colon is missing")
                 .map_err(refused)?;
