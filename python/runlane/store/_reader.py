@@ -12,6 +12,7 @@ from runlane.store._driver import ConversationQuery, MessageQuery, Rows
 from runlane.store._order import QUEUED, queue_positions
 from runlane.store._reads import check_limit, messages_before
 from runlane.store._rows import Head, MessageRow
+from runlane.store._shape import check_id
 from runlane.store._store import DriverStore
 from runlane.store._transaction import read_message
 
@@ -116,6 +117,7 @@ class ConversationReader:
         Raises:
             InvalidValueError: An argument is not valid.
         """
+        check_id(conversation_id, "conversation_id")
         check_limit(limit, _MOST)
         if direction not in {"before", "after"}:
             raise InvalidValueError("must be 'before' or 'after'", argument="direction")

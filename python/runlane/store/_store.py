@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -33,6 +34,7 @@ from runlane.store._outcomes import (
     StillActive,
 )
 from runlane.store._port import Lease, Store
+from runlane.store._rows import MAX_POSITION
 from runlane.store._shape import check_commands, check_id
 from runlane.store._transaction import transact
 
@@ -45,6 +47,16 @@ _MOST_EVENTS: Final = 10_000
 
 def _check_id(conversation_id: str) -> None:
     check_id(conversation_id, "conversation_id")
+
+
+def _check_number(value: object, least: int, argument: str) -> None:
+    if type(value) is not int or value < least:
+        raise InvalidValueError(f"must be an integer of at least {least}", argument=argument)
+
+
+def _check_pair(value: object, argument: str) -> None:
+    if not isinstance(value, tuple) or [type(item) for item in value] != [str, str]:
+        raise InvalidValueError("must be a pair of texts", argument=argument)
 
 
 class DriverStore(Store):
@@ -91,6 +103,8 @@ class DriverStore(Store):
     @override
     async def purge(self, command: PurgeConversation, /) -> PurgeResult:
         _check_id(command.conversation_id)
+        if command.expected_version is not None:
+            _check_number(command.expected_version, 0, "expected_version")
         at = format_timestamp(self.clock.now())
         return await self.driver.write(partial(_purge, command=command, at=at), command.conversation_id)
 
@@ -124,8 +138,7 @@ class DriverStore(Store):
     @override
     async def load_changes(self, conversation_id: str, since_version: int, /) -> Delta:
         _check_id(conversation_id)
-        if since_version < 0:
-            raise InvalidValueError("must be at least 0", argument="since_version")
+        _check_number(since_version, 0, "since_version")
         return await self.driver.read(lambda rows: _reads.changes_since(rows, conversation_id, since_version))
 
     @override
@@ -134,11 +147,15 @@ class DriverStore(Store):
     ) -> MessagePage:
         _check_id(conversation_id)
         _reads.check_limit(limit, _MOST_MESSAGES)
+        if before is not None:
+            _check_number(before, -MAX_POSITION, "before")
         return await self.driver.read(lambda rows: _reads.messages_before(rows, conversation_id, before, limit))
 
     @override
     async def scan_recoverable(self, *, cursor: tuple[str, str] | None = None, limit: int = 100) -> RecoverablePage:
         _reads.check_limit(limit, _MOST_RUNS)
+        if cursor is not None:
+            _check_pair(cursor, "cursor")
         return await self.driver.read(lambda rows: _reads.recoverable_runs(rows, cursor, limit))
 
     @override
@@ -146,10 +163,10 @@ class DriverStore(Store):
         _check_id(query.conversation_id)
         _reads.check_limit(query.limit, _MOST_EVENTS)
         first, last = query.from_seq, query.to_seq
-        if first is not None and first < 1:
-            raise InvalidValueError("must be at least 1", argument="from_seq")
-        if last is not None and last < (first or 1):
-            raise InvalidValueError("must not be before from_seq", argument="to_seq")
+        if first is not None:
+            _check_number(first, 1, "from_seq")
+        if last is not None:
+            _check_number(last, first or 1, "to_seq")
         return await self.driver.read(lambda rows: _reads.events(rows, query))
 
     @override
@@ -171,6 +188,9 @@ class DriverStore(Store):
     @override
     async def wait_for_change(self, conversation_id: str, version: int, /, *, max_wait: float) -> bool:
         _check_id(conversation_id)
+        _check_number(version, 0, "version")
+        if not 0 <= max_wait < math.inf:
+            raise InvalidValueError("must be a time in seconds of at least 0", argument="max_wait")
         return await self.driver.wait_for_change(conversation_id, version, max_wait)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import partial
+from typing import cast
 
 import anyio
 
@@ -142,6 +144,25 @@ async def events_are_read_in_ranges(store: Store) -> None:
     same(await read(8, None), ([], None), "past the end")
     for first, last, limit in ((0, None, 1), (3, 2, 1), (None, None, 0), (None, None, 10_001)):
         await refused(read(first, last, limit), InvalidValueError)
+
+
+@store_check()
+async def a_read_that_makes_no_sense_is_refused(store: Store) -> None:
+    """Bounds, cursors and times of the wrong kind are refused by name, whatever a database would make of them."""
+    wrong: tuple[Callable[[], Awaitable[object]], ...] = (
+        lambda: store.load_head(cast("str", 5)),
+        lambda: store.load_changes("c1", cast("int", "1")),
+        lambda: store.load_changes("c1", True),  # noqa: FBT003  what is wrong with it
+        lambda: store.read_messages("c1", before=cast("int", "x")),
+        lambda: store.scan_recoverable(cursor=cast("tuple[str, str]", ("a",))),
+        lambda: store.scan_recoverable(cursor=cast("tuple[str, str]", ("a", 1))),
+        lambda: store.read_events(ReadEvents(conversation_id="c1", from_seq=cast("int", "1"))),
+        lambda: store.wait_for_change("c1", 0, max_wait=float("nan")),
+        lambda: store.wait_for_change("c1", 0, max_wait=-1),
+        lambda: store.purge_conversation("c1", expected_version=cast("int", "0")),
+    )
+    for read in wrong:
+        await refused(read(), InvalidValueError)
 
 
 # --- races --------------------------------------------------------------------------------------------------------
@@ -341,6 +362,7 @@ SHARED_CHECKS: tuple[StoreCheck, ...] = (
     an_event_moves_the_sequence_only,
     a_once_only_event_is_appended_once,
     events_are_read_in_ranges,
+    a_read_that_makes_no_sense_is_refused,
     concurrent_appends_leave_no_gap,
     concurrent_commands_have_one_winner,
     a_swept_owner_commits_nothing_more,
