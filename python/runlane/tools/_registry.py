@@ -114,6 +114,15 @@ class ToolRegistry(Generic[Ctx]):
     def __iter__(self) -> Iterator[RegisteredTool]:
         return iter(self._tools)
 
+    def parse(self, tool_id: str, value: object, /) -> object:
+        """Return a value as the input of a tool, as an invocation would parse it; nothing runs.
+
+        Raises:
+            MissingEntryError: There is no such tool.
+            ToolArgumentsError: The tool would refuse it.
+        """
+        return self._pipeline.tools[self.require(tool_id).id].parse(value)
+
     # --- use -----------------------------------------------------------------------------------------------------
 
     @property
