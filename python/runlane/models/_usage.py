@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from math import isfinite
-from typing import Final
+from typing import Final, TypeVar
 
 from runlane.models._stream import ModelUsage
 from runlane.records import CostValue, Usage, UsageValue
@@ -15,6 +14,8 @@ _LARGEST: Final = 2**53 - 1
 """The largest integer every JSON reader holds exactly (RFC 8259, section 6)."""
 
 _LABEL_LENGTH: Final = 3
+
+_Fact = TypeVar("_Fact")
 
 _UNKNOWN: Final = UsageValue(provenance="unavailable")
 _NO_COST: Final = CostValue(provenance="unavailable")
@@ -27,7 +28,7 @@ def read_count(figure: object, /) -> int | None:
         >>> read_count(12), read_count(12.0), read_count(12.5), read_count(-1), read_count(True)
         (12, 12, None, None, None)
     """
-    if isinstance(figure, bool) or not isinstance(figure, int | float):
+    if figure is None or isinstance(figure, bool) or not isinstance(figure, int | float):
         return None
     if not 0 <= figure <= _LARGEST or figure != int(figure):
         return None
@@ -52,8 +53,16 @@ def merge_usage(earlier: ModelUsage | None, later: ModelUsage, /) -> ModelUsage:
     """
     if earlier is None:
         return later
-    given = {field.name: getattr(later, field.name) for field in fields(later)}
-    return replace(earlier, **{name: value for name, value in given.items() if value is not None})
+    return ModelUsage(
+        input_tokens=_later(earlier.input_tokens, later.input_tokens),
+        output_tokens=_later(earlier.output_tokens, later.output_tokens),
+        reasoning_tokens=_later(earlier.reasoning_tokens, later.reasoning_tokens),
+        cache_read_tokens=_later(earlier.cache_read_tokens, later.cache_read_tokens),
+        cache_write_tokens=_later(earlier.cache_write_tokens, later.cache_write_tokens),
+        cost=_later(earlier.cost, later.cost),
+        currency=_later(earlier.currency, later.currency),
+        raw=_later(earlier.raw, later.raw),
+    )
 
 
 def usage_from_model(usage: ModelUsage | None, /) -> Usage:
@@ -98,6 +107,10 @@ def add_usage(total: Usage | None, step: Usage, /) -> Usage:
         cache_write_tokens=_sum(total.cache_write_tokens, step.cache_write_tokens),
         cost=_cost_sum(total.cost, step.cost),
     )
+
+
+def _later(earlier: _Fact | None, later: _Fact | None) -> _Fact | None:
+    return earlier if later is None else later
 
 
 def _reported(figure: int | None) -> UsageValue:

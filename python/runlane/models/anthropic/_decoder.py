@@ -22,6 +22,8 @@ from runlane.models._stream import (
     OpaqueOutput,
     ReasoningDelta,
     SourceOutput,
+    TextDelta,
+    UsageReport,
 )
 from runlane.models.anthropic._blocks import Block, call_options, source_of, thinking_options
 from runlane.models.anthropic._facts import PROVIDER_ID, read_error, read_usage
@@ -148,18 +150,33 @@ class AnthropicDecoder(ResponseDecoder):
         if block is None:
             block = self._open_unannounced(body, delta, parts)
         kind = delta.get("type")
-        if kind == "text_delta":
-            self._say(delta.get("text"), parts)
-        elif kind == "input_json_delta" and block.call >= 0:
+        tell = _TELLERS.get(kind) if isinstance(kind, str) else None
+        if tell is None:
+            block.add(self._clean_object(delta))
+        else:
+            tell(self, block, delta, parts)
+
+    def _tell_text(self, _block: Block, delta: JsonObject, parts: list[ModelPart]) -> None:
+        text = delta.get("text")
+        if isinstance(text, str) and text and not (self._suspect or self._text.holds):
+            parts.append(TextDelta(text))  # what most events are
+        else:
+            self._say(text, parts)
+
+    def _tell_thought(self, _block: Block, delta: JsonObject, parts: list[ModelPart]) -> None:
+        self._think(delta.get("thinking"), parts)
+
+    def _tell_input(self, block: Block, delta: JsonObject, parts: list[ModelPart]) -> None:
+        if block.call >= 0:
             self._add_arguments(block, delta.get("partial_json"), parts)
-        elif kind == "thinking_delta":
-            self._think(delta.get("thinking"), parts)
-        elif kind == "signature_delta":
-            block.signature = delta.get("signature")
-        elif kind == "citations_delta":
-            self._cite(delta.get("citation"), parts)
         else:
             block.add(self._clean_object(delta))
+
+    def _tell_citation(self, _block: Block, delta: JsonObject, parts: list[ModelPart]) -> None:
+        self._cite(delta.get("citation"), parts)
+
+    def _tell_signature(self, block: Block, delta: JsonObject, _parts: list[ModelPart]) -> None:
+        block.signature = self._clean_object(delta).get("signature")
 
     def _open_unannounced(self, body: JsonObject, delta: JsonObject, parts: list[ModelPart]) -> Block:
         """Begin the block of a delta whose start never came: text and thinking need nothing from it."""
@@ -252,8 +269,10 @@ class AnthropicDecoder(ResponseDecoder):
         """Read figures, which are those of the whole response so far; a later event may leave some of them out."""
         if isinstance(usage, dict):
             said = {name: value for name, value in self._clean_object(usage).items() if value is not None}
-            self._figures = {**self._figures, **said}
-            self._report_usage(read_usage(self._figures), parts)
+            figures = {**self._figures, **said}
+            if figures != self._figures:
+                self._figures = figures
+                parts.append(UsageReport(read_usage(figures)))
 
     def _place(self, body: JsonObject) -> int:
         place = body.get("index")
@@ -287,6 +306,7 @@ class AnthropicDecoder(ResponseDecoder):
 
 
 _Reader: TypeAlias = Callable[[AnthropicDecoder, JsonObject, list[ModelPart]], None]
+_Teller: TypeAlias = Callable[[AnthropicDecoder, Block, JsonObject, list[ModelPart]], None]
 _Opener: TypeAlias = Callable[[AnthropicDecoder, Block, list[ModelPart]], None]
 
 # Methods of the class above, by the provider's words; `ping` and kinds yet unknown say nothing.
@@ -303,4 +323,11 @@ _OPENERS: Final[dict[str, _Opener]] = {
     "thinking": AnthropicDecoder._open_thinking,  # noqa: SLF001
     "redacted_thinking": AnthropicDecoder._open_redacted,  # noqa: SLF001
     "tool_use": AnthropicDecoder._open_call,  # noqa: SLF001
+}
+_TELLERS: Final[dict[str, _Teller]] = {
+    "text_delta": AnthropicDecoder._tell_text,  # noqa: SLF001
+    "thinking_delta": AnthropicDecoder._tell_thought,  # noqa: SLF001
+    "input_json_delta": AnthropicDecoder._tell_input,  # noqa: SLF001
+    "citations_delta": AnthropicDecoder._tell_citation,  # noqa: SLF001
+    "signature_delta": AnthropicDecoder._tell_signature,  # noqa: SLF001
 }

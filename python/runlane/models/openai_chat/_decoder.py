@@ -111,6 +111,7 @@ class OpenAIChatDecoder:
         self._upstream: str | None = None
         self._identified = False
         self._begun = False
+        self._suspect = False  # whether the chunk at hand may hold surrogates
 
     @property
     def has_finish(self) -> bool:
@@ -188,7 +189,7 @@ class OpenAIChatDecoder:
 
     def _parse(self, data: str) -> JsonObject:
         try:
-            body, _ = parse_json(data)
+            body, self._suspect = parse_json(data)
         except ValueError as error:
             detail = f"{PROVIDER_ID} sent malformed JSON in event {self._events} of its stream: {_problem(error)}"
             raise ModelProtocolError(detail=detail) from None
@@ -259,7 +260,8 @@ class OpenAIChatDecoder:
     def _report_usage(self, raw: JsonObject, parts: list[ModelPart]) -> None:
         if self._usage is not None and self._usage.raw == raw:
             return
-        self._usage = merge_usage(self._usage, read_usage(repair_object(raw), currency=self._currency))
+        usage = read_usage(repair_object(raw) if self._suspect else raw, currency=self._currency)
+        self._usage = merge_usage(self._usage, usage)
         parts.append(UsageReport(self._usage))
 
     def _meet_error(self, error: JsonValue) -> None:
