@@ -1,18 +1,30 @@
-"""Schedules over lanes: two runtimes, crashes, lost replies, interrupts and a moved clock, in any order."""
+"""Schedules over lanes, in any order and under every policy.
 
+Two runtimes on one store: crashes, lost replies, leases that lapse under a living process, recoveries, interrupts,
+cancels, abandons, a provider that fails, time that passes and a wall clock that jumps.
+"""
+
+import os
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import anyio
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runlane.errors import RuntimeConflictError
+from runlane.runtime import AgentRuntime, InputPolicy
 from runlane.store import MemoryStore
-from tests.stateful.lane_world import CONVERSATIONS, World, check, lost_reply, settle
+from runlane.testing import FakeClock
+from tests.stateful.lane_checks import check
+from tests.stateful.lane_world import CONVERSATIONS, World, lost_reply, settle
+
+DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
 
 _PLACES = st.integers(0, 1)
 _LANES = st.sampled_from(CONVERSATIONS)
+_POLICIES: tuple[InputPolicy, ...] = ("queue", "inject", "interrupt", "interrupt-next", "supersede")
 
 
 @dataclass(frozen=True)
@@ -22,13 +34,19 @@ class Submit:
     place: int
     conversation_id: str
     key: str
+    policy: InputPolicy
 
 
 @dataclass(frozen=True)
 class Say:
-    """The model says so many words."""
+    """The model says so many words, or its tool returns."""
 
     words: int
+
+
+@dataclass(frozen=True)
+class Fail:
+    """The model fails at its next word, in a way that is worth repeating."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +55,20 @@ class Crash:
 
     place: int
     recovers: bool
+
+
+@dataclass(frozen=True)
+class Lapse:
+    """The lease of a living process lapses."""
+
+    place: int
+
+
+@dataclass(frozen=True)
+class Recover:
+    """A living process takes up what others left behind."""
+
+    place: int
 
 
 @dataclass(frozen=True)
@@ -64,6 +96,14 @@ class Cancel:
 
 
 @dataclass(frozen=True)
+class Abandon:
+    """Somebody ends the running run of a lane, believing that its executor is gone."""
+
+    place: int
+    conversation_id: str
+
+
+@dataclass(frozen=True)
 class Lose:
     """The reply to a process's next commit is lost."""
 
@@ -77,51 +117,78 @@ class Wait:
     seconds: float
 
 
-Action = Submit | Say | Crash | Interrupt | Stop | Cancel | Lose | Wait
+@dataclass(frozen=True)
+class Jump:
+    """The wall clock is set."""
 
+    seconds: float
+
+
+Action = Submit | Say | Fail | Crash | Lapse | Recover | Interrupt | Stop | Cancel | Abandon | Lose | Wait | Jump
+
+_SUBMITS = st.builds(Submit, _PLACES, _LANES, st.sampled_from("pqrstuvw"), st.sampled_from(_POLICIES))
+_SAYS = st.builds(Say, st.integers(1, 6))
 _ACTIONS = st.one_of(
-    st.builds(Submit, _PLACES, _LANES, st.sampled_from("pqr")),
-    st.builds(Say, st.integers(1, 6)),
+    # Most of what happens in a world is work; the rest is what disturbs it.
+    *[_SUBMITS, _SAYS] * 4,
+    st.builds(Fail),
     st.builds(Crash, _PLACES, st.booleans()),
+    st.builds(Lapse, _PLACES),
+    st.builds(Recover, _PLACES),
     st.builds(Interrupt, _PLACES, _LANES),
     st.builds(Stop, _PLACES, _LANES),
     st.builds(Cancel, _PLACES, _LANES),
+    st.builds(Abandon, _PLACES, _LANES),
     st.builds(Lose, _PLACES),
     st.builds(Wait, st.sampled_from([0.3, 2.0, 61.0])),
+    st.builds(Jump, st.sampled_from([-90.0, 3600.0])),
 )
 
 
 async def _act(world: World, action: Action) -> None:
     match action:
-        case Submit(place, conversation_id, key):
-            world.submit(place, conversation_id, key)
+        case Submit(place, conversation_id, key, policy):
+            world.submit(place, conversation_id, key, policy)
         case Say(words):
             world.tap.let_out(words)
+        case Fail():
+            world.tap.fail()
         case Crash(place, recovers):
             await world.crash(place)
             await world.sit_down(place, recovers=recovers)
-        case Lose(place):
-            world.seats[place].fail_next = lost_reply()
         case Wait(seconds):
             await world.pass_time(seconds)
-        case Stop(place, conversation_id):
-            world.seats[place].runtime.stop(conversation_id)
-        case _:
+        case Jump(seconds):
+            world.clock.jump(seconds)
+        case Interrupt() | Cancel() | Abandon():
             await _end(world, action)
+        case _:
+            _act_on(world, action)
 
 
-async def _end(world: World, action: Interrupt | Cancel) -> None:
-    state = "running" if isinstance(action, Interrupt) else "queued"
-    run_id = await world.run_of(action.conversation_id, state=state)
-    if run_id is None:
+def _act_on(world: World, action: Lapse | Recover | Lose | Stop) -> None:
+    seat = world.seats[action.place]
+    match action:
+        case Lapse(place):
+            world.lapse(place)
+        case Recover():
+            seat.begin(seat.runtime.recover)
+        case Lose():
+            seat.fail_next = lost_reply()
+        case Stop(_, conversation_id):
+            seat.runtime.stop(conversation_id)
+
+
+async def _end(world: World, action: Interrupt | Cancel | Abandon) -> None:
+    found = await world.run_of(action.conversation_id, state="queued" if isinstance(action, Cancel) else "running")
+    if found is None:
         return
-    runtime = world.seats[action.place].runtime
-    call = runtime.interrupt if isinstance(action, Interrupt) else runtime.cancel
+    call = _ending(world.seats[action.place].runtime, action, *found)
     done = anyio.Event()
 
     async def carry_out() -> None:
         try:
-            await call(action.conversation_id, run_id)
+            await call()
         except RuntimeConflictError:
             pass
         finally:
@@ -133,9 +200,23 @@ async def _end(world: World, action: Interrupt | Cancel) -> None:
             await world.pass_time(0.1)
 
 
-async def _play(actions: list[Action]) -> None:
-    async with MemoryStore() as store, anyio.create_task_group() as tasks:
-        world = World(store, tasks)
+def _ending(
+    runtime: AgentRuntime, action: Interrupt | Cancel | Abandon, run_id: str, revision: int
+) -> Callable[[], Awaitable[object]]:
+    lane = action.conversation_id
+    match action:
+        case Interrupt():
+            return lambda: runtime.interrupt(lane, run_id)
+        case Cancel():
+            return lambda: runtime.cancel(lane, run_id)
+        case Abandon():
+            return lambda: runtime.abandon(lane, run_id, expected_revision=revision, stale_owner=True)
+
+
+async def _play(actions: list[Action], shares: bool) -> None:  # noqa: FBT001 - handed on by position
+    clock = FakeClock()
+    async with MemoryStore(clock=clock) as store, anyio.create_task_group() as tasks:
+        world = World(store, clock, tasks, shares)
         for place in range(2):
             await world.sit_down(place, recovers=False)
         for action in actions:
@@ -145,9 +226,10 @@ async def _play(actions: list[Action]) -> None:
         await check(world)
 
 
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(7200)
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-@given(actions=st.lists(_ACTIONS, max_size=25))
-def test_any_schedule_ends_with_every_input_answered_once(backend: str, actions: list[Action]) -> None:
+@given(actions=st.lists(_ACTIONS, max_size=25), shares=st.booleans())
+@settings(max_examples=5000 if DEEP else 100)
+def test_any_schedule_ends_with_every_input_answered_once(backend: str, actions: list[Action], *, shares: bool) -> None:
     """Whatever happens in whatever order: nothing admitted is lost, nothing ends twice, lanes stay in order."""
-    anyio.run(_play, actions, backend=backend)
+    anyio.run(_play, actions, shares, backend=backend)
