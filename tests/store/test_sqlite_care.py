@@ -98,6 +98,25 @@ async def test_a_file_of_somebody_else_keeps_its_log(tmp_path: Path) -> None:
     assert [file.read_bytes() for file in (path, Path(f"{path}-wal"))] == before
 
 
+async def test_a_process_without_room_for_a_socket_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If what an open store needs cannot be had, opening says so, and leaves nothing open."""
+
+    def none_left(*_kinds: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    path = tmp_path / "store.db"
+    with monkeypatch.context() as patch:
+        patch.setattr("runlane.store.sqlite._bell.socket.socketpair", none_left)
+        with pytest.raises(StoreUnavailableError, match="Too many open files"):
+            async with SqliteStore(path):
+                raise AssertionError("it was opened")
+    presence = Presence(path)
+    assert presence.alone
+    presence.leave()
+    async with SqliteStore(path) as store:
+        await Lane(store).accept("a")
+
+
 # --- reads that take too long -------------------------------------------------------------------------------------
 
 

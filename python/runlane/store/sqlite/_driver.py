@@ -156,6 +156,19 @@ class SqliteDriver(StoreDriver):
         connection, presence = prepare(
             self.path, options.durability, options.busy_timeout, store_id=self._ids.new("store")
         )
+        try:
+            self._opened = self._start(connection, presence)
+        except BaseException as error:
+            connection.close()
+            presence.leave()
+            if isinstance(error, OSError | RuntimeError):
+                problem = f"this process has no room for its threads and files: {error}"
+                raise StoreUnavailableError(problem, store=self.location) from error
+            raise
+
+    def _start(self, connection: apsw.Connection, presence: Presence) -> _Opened:
+        """Start what works on an open file."""
+        options = self.options
         self._host = Host()
         relaxed = partial(connect, self.path, "relaxed", options.busy_timeout)
         bell = Bell(self.path)
@@ -167,7 +180,7 @@ class SqliteDriver(StoreDriver):
         writer.checkpoint_wanted = keeper.wants_checkpoint
         writer.answered = bell.ring_others
         readers = Readers(self._connect, self.location, self._host, options.readers, options.read_limit)
-        self._opened = _Opened(os.getpid(), writer, readers, keeper, reserve, presence)
+        return _Opened(os.getpid(), writer, readers, keeper, reserve, presence)
 
     def _connect(self) -> apsw.Connection:
         return connect(self.path, self.options.durability, self.options.busy_timeout)
