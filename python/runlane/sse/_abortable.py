@@ -5,17 +5,15 @@ items, one step opens and closes exactly one scope in the caller's task, and not
 garbage collector.
 """
 
-from collections.abc import AsyncIterable, AsyncIterator, Callable
-from types import TracebackType
-from typing import Generic, Self, TypeVar
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine
+from typing import Any, Generic, Self, TypeVar
 
 from anyio import CancelScope
 from anyio.lowlevel import checkpoint_if_cancelled
 from typing_extensions import override
 
 from runlane.contracts import CancelToken
-from runlane.errors import StreamBusyError
-from runlane.sse._closing import close_source, require_sync, tell
+from runlane.sse._closing import OneReader, close_source, require_sync, tell
 
 __all__ = ["AbortableStream", "abortable_stream"]
 
@@ -60,7 +58,7 @@ def abortable_stream(
     return AbortableStream(source, token, on_cleanup_error)
 
 
-class AbortableStream(AsyncIterator[T], Generic[T]):
+class AbortableStream(OneReader[T], AsyncIterator[T], Generic[T]):
     """The stream that `abortable_stream` returns; one task at a time reads it."""
 
     __slots__ = ("_busy", "_ended", "_iterator", "_on_cleanup_error", "_source", "_token")
@@ -84,7 +82,7 @@ class AbortableStream(AsyncIterator[T], Generic[T]):
         return self
 
     @override
-    async def __anext__(self) -> T:
+    def __anext__(self) -> Coroutine[Any, Any, T]:
         """Return the next item.
 
         Raises:
@@ -92,22 +90,9 @@ class AbortableStream(AsyncIterator[T], Generic[T]):
             StreamBusyError: Another task is waiting for an item; it is unharmed.
             Exception: The token's error, or what the source raised.
         """
-        if self._busy:
-            raise StreamBusyError(argument="AbortableStream")
-        if self._ended:
-            raise StopAsyncIteration
-        self._busy = True
-        try:
-            return await self._step()
-        except GeneratorExit:  # the event loop is gone, nothing can be awaited
-            self._ended = True
-            raise
-        except BaseException:
-            await self._end()
-            raise
-        finally:
-            self._busy = False
+        return self._take_turn()
 
+    @override
     async def _step(self) -> T:
         await checkpoint_if_cancelled()
         token = self._token
@@ -140,30 +125,9 @@ class AbortableStream(AsyncIterator[T], Generic[T]):
         await checkpoint_if_cancelled()
         token.raise_if_cancelled()
 
+    @override
     async def _end(self) -> None:
         if not self._ended:
             self._ended = True
             source, self._iterator = self._iterator or self._source, None
             await close_source(source, self._on_cleanup_error)
-
-    async def aclose(self) -> None:
-        """Close the source if it can be closed; shielded, for at most one second, and only once.
-
-        Raises:
-            StreamBusyError: Another task is waiting for an item.
-        """
-        if self._busy:
-            raise StreamBusyError(argument="AbortableStream")
-        await self._end()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> None:
-        await self.aclose()

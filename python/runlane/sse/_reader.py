@@ -12,7 +12,6 @@ import math
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
-from types import TracebackType
 from typing import Any, Self, cast
 
 from anyio import CancelScope, current_time
@@ -23,10 +22,9 @@ from runlane.contracts import CancelToken
 from runlane.errors import (
     InvalidValueError,
     SseIdleTimeoutError,
-    StreamBusyError,
     UsageError,
 )
-from runlane.sse._closing import close_source, refuse_awaitable, require_sync
+from runlane.sse._closing import OneReader, close_source, refuse_awaitable, require_sync
 from runlane.sse._codec import EventQueue, IncompleteSseEvent, SseDecoder, SseEvent
 
 __all__ = ["SseReadOptions", "SseReader", "read_sse"]
@@ -127,7 +125,7 @@ def _checked(options: SseReadOptions | Mapping[str, object] | None) -> SseReadOp
     return SseReadOptions(**cast("Mapping[str, Any]", options))
 
 
-class SseReader(EventQueue, AsyncIterator[SseEvent]):
+class SseReader(EventQueue, OneReader[SseEvent], AsyncIterator[SseEvent]):
     """The events of one body; one task at a time reads them. Made by `read_sse`.
 
     Whatever ends the iteration (the end of the body, a failure, the token, a cancellation) closes
@@ -202,23 +200,10 @@ class SseReader(EventQueue, AsyncIterator[SseEvent]):
         """Take a step for which no event is at hand, or a token must be asked."""
         if self._next < len(self._events) and (self._token is None or not self._token.cancelled):
             return self._pop()
-        if self._busy:
-            raise StreamBusyError(argument="SseReader")
-        if self._ended:
-            raise StopAsyncIteration
-        self._busy = True
-        try:
-            return await self._wait()
-        except GeneratorExit:  # the event loop is gone, nothing can be awaited
-            self._ended = True
-            raise
-        except BaseException:
-            await self._end()
-            raise
-        finally:
-            self._busy = False
+        return await self._take_turn()
 
-    async def _wait(self) -> SseEvent:
+    @override
+    async def _step(self) -> SseEvent:
         """Read until there is an event."""
         while True:
             await checkpoint_if_cancelled()
@@ -301,32 +286,11 @@ class SseReader(EventQueue, AsyncIterator[SseEvent]):
             raise failure
         return chunk
 
+    @override
     async def _end(self) -> None:
+        self._discarded = self._discarded or self._next < len(self._events)
+        self._put([])
         if not self._ended:
             self._ended = True
             body, self._iterator = self._iterator or self._body, None
             await close_source(body, None)
-
-    async def aclose(self) -> None:
-        """Close the body if it can be closed; shielded, for at most one second, and only once.
-
-        Raises:
-            StreamBusyError: Another task is waiting for an event.
-        """
-        if self._busy:
-            raise StreamBusyError(argument="SseReader")
-        self._discarded = self._discarded or self._next < len(self._events)
-        self._put([])
-        await self._end()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> None:
-        await self.aclose()

@@ -25,204 +25,73 @@ type First = grip::Owned;
 /// From how many bytes on a document is read without holding the interpreter.
 const DETACH_FROM: usize = 64 << 10;
 
-/// Write a value in the interchange form, as UTF-8.
-#[pyfunction]
-#[pyo3(signature = (value, /, *, max_depth=128, max_nodes=1_000_000, max_bytes=67_108_864))]
-pub(crate) fn canonical_json<'py>(
-    value: &Bound<'py, PyAny>,
-    #[pyo3(from_py_with = max_depth)] max_depth: usize,
-    #[pyo3(from_py_with = max_nodes)] max_nodes: u64,
-    #[pyo3(from_py_with = max_bytes)] max_bytes: usize,
-) -> PyResult<Bound<'py, PyBytes>> {
-    text_of(
-        value,
-        Form::Interchange,
-        Limits {
-            max_depth,
-            max_nodes,
-            max_bytes,
-        },
-    )
+/// Functions of one value or document, whose limits have defaults of their own.
+macro_rules! functions {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident($input:ident) -> $output:ident =
+            $work:ident($form:ident, $depth:tt, $nodes:tt, $bytes:tt);
+    )*) => { $(
+        $(#[$doc])*
+        #[pyfunction]
+        #[pyo3(signature = ($input, /, *, max_depth=$depth, max_nodes=$nodes, max_bytes=$bytes))]
+        pub(crate) fn $name<'py>(
+            $input: &Bound<'py, PyAny>,
+            #[pyo3(from_py_with = max_depth)] max_depth: usize,
+            #[pyo3(from_py_with = max_nodes)] max_nodes: u64,
+            #[pyo3(from_py_with = max_bytes)] max_bytes: usize,
+        ) -> PyResult<Bound<'py, $output>> {
+            let limits = Limits {
+                max_depth,
+                max_nodes,
+                max_bytes,
+            };
+            $work($input, Form::$form, limits)
+        }
+    )* };
 }
 
-/// Write a value in the record form, as UTF-8: integers of any size keep their digits.
-#[pyfunction]
-#[pyo3(signature = (value, /, *, max_depth=512, max_nodes=2_147_483_647, max_bytes=2_147_483_647))]
-pub(crate) fn canonical_record_json<'py>(
-    value: &Bound<'py, PyAny>,
-    #[pyo3(from_py_with = max_depth)] max_depth: usize,
-    #[pyo3(from_py_with = max_nodes)] max_nodes: u64,
-    #[pyo3(from_py_with = max_bytes)] max_bytes: usize,
-) -> PyResult<Bound<'py, PyBytes>> {
-    text_of(
-        value,
-        Form::Record,
-        Limits {
-            max_depth,
-            max_nodes,
-            max_bytes,
-        },
-    )
+functions! {
+    /// Write a value in the interchange form, as UTF-8.
+    canonical_json(value) -> PyBytes = text_of(Interchange, 128, 1_000_000, 67_108_864);
+
+    /// Write a value in the record form, as UTF-8: integers keep their digits.
+    canonical_record_json(value) -> PyBytes = text_of(Record, 512, 2_147_483_647, 2_147_483_647);
+
+    /// Write a value so that `decode_lossless` gives back the same, or refuse it.
+    encode_lossless(value) -> PyBytes = text_of(Lossless, 100, 1_000_000, 67_108_864);
+
+    /// Hash a value: the SHA-256 of its interchange form, as 64 lower-case hexadecimal digits.
+    canonical_hash(value) -> PyString = hash_of(Interchange, 128, 1_000_000, 67_108_864);
+
+    /// Hash a value: the SHA-256 of its record form, as 64 lower-case hexadecimal digits.
+    canonical_record_hash(value) -> PyString = hash_of(Record, 512, 2_147_483_647, 2_147_483_647);
+
+    /// Rewrite a JSON document in the interchange form.
+    canonicalize(document) -> PyBytes = rewritten(Interchange, 128, 1_000_000, 67_108_864);
+
+    /// Rewrite a JSON document in the record form: integer literals keep their digits.
+    canonicalize_record(document) -> PyBytes = rewritten(Record, 512, 2_147_483_647, 2_147_483_647);
+
+    /// Hash a JSON document: the SHA-256 of its interchange form, as lower-case hexadecimal digits.
+    canonical_document_hash(document) -> PyString =
+        document_hash(Interchange, 128, 1_000_000, 67_108_864);
+
+    /// Hash a JSON document: the SHA-256 of its record form, as lower-case hexadecimal digits.
+    canonical_record_document_hash(document) -> PyString =
+        document_hash(Record, 512, 2_147_483_647, 2_147_483_647);
+
+    /// Read what `encode_lossless` wrote: a value of its own at each call.
+    decode_lossless(document) -> PyAny = read_back(Lossless, 100, 1_000_000, 67_108_864);
 }
 
-/// Write a value so that `decode_lossless` gives back the same, or refuse it.
-#[pyfunction]
-#[pyo3(signature = (value, /, *, max_depth=100, max_nodes=1_000_000, max_bytes=67_108_864))]
-pub(crate) fn encode_lossless<'py>(
-    value: &Bound<'py, PyAny>,
-    #[pyo3(from_py_with = max_depth)] max_depth: usize,
-    #[pyo3(from_py_with = max_nodes)] max_nodes: u64,
-    #[pyo3(from_py_with = max_bytes)] max_bytes: usize,
-) -> PyResult<Bound<'py, PyBytes>> {
-    text_of(
-        value,
-        Form::Lossless,
-        Limits {
-            max_depth,
-            max_nodes,
-            max_bytes,
-        },
-    )
-}
-
-/// Hash a value: the SHA-256 of its interchange form, as 64 lower-case hexadecimal digits.
-#[pyfunction]
-#[pyo3(signature = (value, /, *, max_depth=128, max_nodes=1_000_000, max_bytes=67_108_864))]
-pub(crate) fn canonical_hash<'py>(
-    value: &Bound<'py, PyAny>,
-    #[pyo3(from_py_with = max_depth)] max_depth: usize,
-    #[pyo3(from_py_with = max_nodes)] max_nodes: u64,
-    #[pyo3(from_py_with = max_bytes)] max_bytes: usize,
-) -> PyResult<Bound<'py, PyString>> {
-    hash_of(
-        value,
-        Form::Interchange,
-        Limits {
-            max_depth,
-            max_nodes,
-            max_bytes,
-        },
-    )
-}
-
-/// Hash a value: the SHA-256 of its record form, as 64 lower-case hexadecimal digits.
-#[pyfunction]
-#[pyo3(signature = (value, /, *, max_depth=512, max_nodes=2_147_483_647, max_bytes=2_147_483_647))]
-pub(crate) fn canonical_record_hash<'py>(
-    value: &Bound<'py, PyAny>,
-    #[pyo3(from_py_with = max_depth)] max_depth: usize,
-    #[pyo3(from_py_with = max_nodes)] max_nodes: u64,
-    #[pyo3(from_py_with = max_bytes)] max_bytes: usize,
-) -> PyResult<Bound<'py, PyString>> {
-    hash_of(
-        value,
-        Form::Record,
-        Limits {
-            max_depth,
-            max_nodes,
-            max_bytes,
-        },
-    )
-}
-
-/// Rewrite a JSON document in the interchange form.
-#[pyfunction]
-#[pyo3(signature = (document, /, *, max_depth=128, max_nodes=1_000_000, max_bytes=67_108_864))]
-pub(crate) fn canonicalize<'py>(
+fn read_back<'py>(
     document: &Bound<'py, PyAny>,
-    #[pyo3(from_py_with = max_depth)] max_depth: usize,
-    #[pyo3(from_py_with = max_nodes)] max_nodes: u64,
-    #[pyo3(from_py_with = max_bytes)] max_bytes: usize,
-) -> PyResult<Bound<'py, PyBytes>> {
-    rewritten(
-        document,
-        Form::Interchange,
-        Limits {
-            max_depth,
-            max_nodes,
-            max_bytes,
-        },
-    )
-}
-
-/// Rewrite a JSON document in the record form: integer literals keep their digits.
-#[pyfunction]
-#[pyo3(signature = (document, /, *, max_depth=512, max_nodes=2_147_483_647, max_bytes=2_147_483_647))]
-pub(crate) fn canonicalize_record<'py>(
-    document: &Bound<'py, PyAny>,
-    #[pyo3(from_py_with = max_depth)] max_depth: usize,
-    #[pyo3(from_py_with = max_nodes)] max_nodes: u64,
-    #[pyo3(from_py_with = max_bytes)] max_bytes: usize,
-) -> PyResult<Bound<'py, PyBytes>> {
-    rewritten(
-        document,
-        Form::Record,
-        Limits {
-            max_depth,
-            max_nodes,
-            max_bytes,
-        },
-    )
-}
-
-/// Hash a JSON document: the SHA-256 of its interchange form, as lower-case hexadecimal digits.
-#[pyfunction]
-#[pyo3(signature = (document, /, *, max_depth=128, max_nodes=1_000_000, max_bytes=67_108_864))]
-pub(crate) fn canonical_document_hash<'py>(
-    document: &Bound<'py, PyAny>,
-    #[pyo3(from_py_with = max_depth)] max_depth: usize,
-    #[pyo3(from_py_with = max_nodes)] max_nodes: u64,
-    #[pyo3(from_py_with = max_bytes)] max_bytes: usize,
-) -> PyResult<Bound<'py, PyString>> {
-    document_hash(
-        document,
-        Form::Interchange,
-        Limits {
-            max_depth,
-            max_nodes,
-            max_bytes,
-        },
-    )
-}
-
-/// Hash a JSON document: the SHA-256 of its record form, as lower-case hexadecimal digits.
-#[pyfunction]
-#[pyo3(signature = (document, /, *, max_depth=512, max_nodes=2_147_483_647, max_bytes=2_147_483_647))]
-pub(crate) fn canonical_record_document_hash<'py>(
-    document: &Bound<'py, PyAny>,
-    #[pyo3(from_py_with = max_depth)] max_depth: usize,
-    #[pyo3(from_py_with = max_nodes)] max_nodes: u64,
-    #[pyo3(from_py_with = max_bytes)] max_bytes: usize,
-) -> PyResult<Bound<'py, PyString>> {
-    document_hash(
-        document,
-        Form::Record,
-        Limits {
-            max_depth,
-            max_nodes,
-            max_bytes,
-        },
-    )
-}
-
-/// Read what `encode_lossless` wrote: a value of its own at each call.
-#[pyfunction]
-#[pyo3(signature = (document, /, *, max_depth=100, max_nodes=1_000_000, max_bytes=67_108_864))]
-pub(crate) fn decode_lossless<'py>(
-    document: &Bound<'py, PyAny>,
-    #[pyo3(from_py_with = max_depth)] max_depth: usize,
-    #[pyo3(from_py_with = max_nodes)] max_nodes: u64,
-    #[pyo3(from_py_with = max_bytes)] max_bytes: usize,
+    form: Form,
+    limits: Limits,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let limits = Limits {
-        max_depth,
-        max_nodes,
-        max_bytes,
-    };
     let document = bytes_of(document)?;
-    let tape = detached(document, |bytes| {
-        canon::parse(bytes, Form::Lossless, limits)
-    })?;
+    let tape = detached(document, |bytes| canon::parse(bytes, form, limits))?;
     read::value(document.py(), &tape)
 }
 

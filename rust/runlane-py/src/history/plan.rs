@@ -115,23 +115,14 @@ impl HistoryPlan {
     ) -> PyResult<Bound<'py, PyBytes>> {
         self.read(py, |log| {
             let given = pieces_by_place(log, &self.plan, pieces)?;
-            let piece = |record: u32, part: u32| {
-                let found = given.iter().find(|(at, _)| *at == (record, part));
-                found.map(|(_, piece)| piece.as_slice())
-            };
+            let piece = |record: u32, part: u32| piece_at(&given, (record, part));
             let form = OpenAiChat {
                 send_reasoning,
                 piece: &piece,
             };
             let mut length = Length(head.len().saturating_add(tail.len()));
             let counted = write_openai_chat(log, &self.plan, &form, follows, &mut length);
-            counted.map_err(|_| {
-                refused(
-                    "usage",
-                    "a resolved file has no encoded content piece",
-                    "pieces",
-                )
-            })?;
+            counted.map_err(no_piece)?;
             filled(py, length.0, |body| {
                 body.bytes(head);
                 // Counting went well, so this does; a body that is not full is refused.
@@ -184,21 +175,12 @@ impl ChatFragments {
         let (fragments, send_reasoning) = (&mut self.fragments, self.send_reasoning);
         plan.read(py, |log| {
             let given = pieces_by_place(log, &plan.plan, pieces)?;
-            let piece = |record: u32, part: u32| {
-                let found = given.iter().find(|(at, _)| *at == (record, part));
-                found.map(|(_, piece)| piece.as_slice())
-            };
+            let piece = |record: u32, part: u32| piece_at(&given, (record, part));
             let form = OpenAiChat {
                 send_reasoning,
                 piece: &piece,
             };
-            let messages = fragments.update(log, &plan.plan, &form).map_err(|_| {
-                refused(
-                    "usage",
-                    "a resolved file has no encoded content piece",
-                    "pieces",
-                )
-            })?;
+            let messages = fragments.update(log, &plan.plan, &form).map_err(no_piece)?;
             let messages = messages.get(usize::from(!follows)..).unwrap_or_default();
             let length = [head, messages, tail].iter().map(|piece| piece.len()).sum();
             filled(py, length, |body| {
@@ -284,6 +266,18 @@ impl<'l> Sink<'l> for Room {
 unsafe impl Send for Room {}
 
 type Piece = ((u32, u32), Vec<u8>);
+
+/// The piece of the part at a place.
+fn piece_at(given: &[Piece], place: (u32, u32)) -> Option<&[u8]> {
+    let found = given.iter().find(|(at, _)| *at == place);
+    found.map(|(_, piece)| piece.as_slice())
+}
+
+/// The refusal of a body that holds a file for which nothing was given.
+fn no_piece(_: (u32, u32)) -> PyErr {
+    let problem = "a resolved file has no encoded content piece";
+    refused("usage", problem, "pieces")
+}
 
 /// The encoded content pieces of resolved files, by where their parts stand.
 fn pieces_by_place(log: &Log, plan: &Plan, pieces: &Bound<'_, PyDict>) -> PyResult<Vec<Piece>> {
