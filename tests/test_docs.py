@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from anyio.from_thread import start_blocking_portal
 
-from runlane.testing import ReplayServer, Reply
+from runlane.testing import ReceivedRequest, ReplayServer, Reply
 from tests.fixture_files import REPOSITORY
 
 _ENDPOINT = "https://api.openai.com/v1"
@@ -22,11 +22,33 @@ def _programs() -> list[str]:
     return re.findall(r"```python\n(.*?)```", (REPOSITORY / "README.md").read_text(encoding="utf-8"), re.DOTALL)
 
 
-def _answer() -> Reply:
-    chunks: list[dict[str, object]] = [
-        {"choices": [{"index": 0, "delta": {"content": word}, "finish_reason": None}]} for word in _WORDS
+def _respond(request: ReceivedRequest) -> Reply:
+    """Call every tool once, if there are any and none was called yet; else answer."""
+    asked = json.loads(request.body)
+    functions = [shown["function"] for shown in asked.get("tools", ())]
+    if not functions or any(message["role"] == "tool" for message in asked["messages"]):
+        return _answer()
+    calls = [
+        {
+            "index": index,
+            "id": f"call_{index}",
+            "function": {
+                "name": function["name"],
+                "arguments": json.dumps(dict.fromkeys(function["parameters"]["required"], "Bern")),
+            },
+        }
+        for index, function in enumerate(functions)
     ]
-    chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    return _streamed([{"delta": {"tool_calls": calls}, "finish_reason": "tool_calls"}])
+
+
+def _answer() -> Reply:
+    said: list[dict[str, object]] = [{"delta": {"content": word}, "finish_reason": None} for word in _WORDS]
+    return _streamed([*said, {"delta": {}, "finish_reason": "stop"}])
+
+
+def _streamed(choices: list[dict[str, object]]) -> Reply:
+    chunks = [{"choices": [{"index": 0, **choice}]} for choice in choices]
     lines = [f"data: {json.dumps({'id': 'x', 'object': 'chat.completion.chunk', **chunk})}\n\n" for chunk in chunks]
     body = "".join([*lines, "data: [DONE]\n\n"]).encode()
     return Reply(body, headers={"content-type": "text/event-stream"}, chunk_size=64)
@@ -34,10 +56,10 @@ def _answer() -> Reply:
 
 @pytest.fixture
 def server() -> Iterator[ReplayServer]:
-    """A model that always says the same, on the loopback, in a thread of its own."""
+    """A model that calls its tools once and then always says the same, on the loopback, in a thread of its own."""
     with (
         start_blocking_portal("asyncio") as portal,
-        portal.wrap_async_context_manager(ReplayServer(lambda _: _answer())) as running,
+        portal.wrap_async_context_manager(ReplayServer(_respond)) as running,
     ):
         yield running
 
@@ -58,7 +80,8 @@ def test_a_program_of_the_readme_runs(
     said = printed.getvalue()
     assert "print(" not in program or "".join(_WORDS) in said
     assert all(b"gpt-5-mini" in request.body for request in server.requests)
-    assert len(server.requests) == program.count(".stream(") + program.count(".ask(") + ("submit(" in program)
+    rounds = program.count(".stream(") + program.count(".ask(") + ("submit(" in program) + ("tools=" in program)
+    assert len(server.requests) == rounds
 
 
 def test_the_first_program_is_about_fifteen_lines() -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         RuntimeConflictError,
         RunUnsettledError,
         StoreError,
+        ToolError,
         UsageError,
     )
     from runlane.models import ChatProvider, ModelOptions, ResolvedModel
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     )
     from runlane.store import MemoryStore, Store
     from runlane.store.sqlite import SqliteStore
+    from runlane.tools import ToolExecutionContext, tool
 
 __all__ = [
     "Admission",
@@ -91,7 +93,10 @@ __all__ = [
     "Subscription",
     "TerminalEvent",
     "TextPart",
+    "ToolError",
+    "ToolExecutionContext",
     "ToolStatusEvent",
     "Usage",
     "UsageError",
+    "tool",
 ]

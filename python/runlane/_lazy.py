@@ -48,9 +48,12 @@ HOMES: Final[dict[str, str]] = {
     "Subscription": "runlane.delivery",
     "TerminalEvent": "runlane.delivery",
     "TextPart": "runlane.records",
+    "ToolError": "runlane.errors",
+    "ToolExecutionContext": "runlane.tools",
     "ToolStatusEvent": "runlane.delivery",
     "Usage": "runlane.records",
     "UsageError": "runlane.errors",
+    "tool": "runlane.tools",
 }
 """Where each name of the façade lives."""
 

@@ -127,6 +127,21 @@ async def test_answering_twice_is_refused(*, first: bool) -> None:
     assert (len(model.calls), sent) == (calls, ["a"] if first else [])
 
 
+async def test_an_approval_is_answered_by_its_id_and_the_first_answer_counts() -> None:
+    """The runtime takes the answer; another one returns the run of the first, and says whether it was the same."""
+    sent: list[str] = []
+    model = ScriptedModel(called(("c1", "send", '{"to":"a"}')), "Done.")
+    async with opened(model, tools=[_mailer(sent)]) as scene:
+        asked = await scene.runtime.submit(CONVERSATION, "Write to a.").result
+        [request] = asked.approvals
+        first = scene.runtime.respond_to_approval(CONVERSATION, request.approval_id, approved=True)
+        result = await first.result
+        second = scene.runtime.respond_to_approval(CONVERSATION, request.approval_id, approved=False, reason="late")
+        assert (await second.result).run.id == result.run.id
+        assert not (await second.admission).input_matches
+    assert (result.text, sent) == ("Done.", ["a"])
+
+
 async def test_an_unknown_approval_is_refused() -> None:
     """An answer nobody asked for ends its run as `runtime_failure`, without a provider call."""
     model = ScriptedModel("Hello.")

@@ -242,6 +242,42 @@ class AgentRuntime:
             assistant_message_id=read_id(given.assistant_message_id, "record_ids.assistant_message_id"),
         )
 
+    def respond_to_approval(
+        self,
+        conversation_id: str,
+        approval_id: str,
+        /,
+        *,
+        approved: bool,
+        reason: str | None = None,
+        context: object = None,
+    ) -> RunTicket:
+        """Answer a request for approval; a run of its own then carries the call out, or tells the model it was refused.
+
+        The first answer counts, whoever gives it: another one returns the run of the first (its ticket's
+        `admission.input_matches` says whether it was the same answer).
+
+        Args:
+            conversation_id: The conversation.
+            approval_id: Of a request in `RunResult.approvals`.
+            approved: Whether the call may be made.
+            reason: Why, for the model; not empty.
+            context: As for `submit`.
+
+        Returns:
+            The ticket. Its run ends as `runtime_failure` if the request is unknown, or was not signed here.
+
+        Raises:
+            InvalidValueError, UsageError: An argument is malformed; names the field.
+        """
+        approval_id = read_id(approval_id, "approval_id")
+        if not isinstance(approved, bool):
+            raise UsageError(f"must be a bool, not {type(approved).__name__}", argument="approved")
+        response = {"type": "tool-approval-response", "approval_id": approval_id, "approved": approved}
+        part = response if reason is None else {**response, "reason": reason}
+        key = f"tool-approval:{approval_id}"
+        return self.submit(conversation_id, {"role": "tool", "parts": [part]}, idempotency_key=key, context=context)
+
     def subscribe(
         self, conversation_id: str, /, *, run_id: str | None = None, after: int | None = None
     ) -> Subscription:

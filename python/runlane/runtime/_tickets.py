@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from runlane.delivery import Subscription
-from runlane.records import AssistantPlaceholder, Message, Run, RunMetrics, TerminalReason
+from runlane.records import (
+    AssistantPlaceholder,
+    Message,
+    Run,
+    RunMetrics,
+    TerminalReason,
+    ToolApprovalRequestPart,
+)
 from runlane.runtime._promise import Promise
 
 __all__ = ["Admission", "Listening", "RecordIds", "RunResult", "RunTicket"]
@@ -83,6 +90,13 @@ class RunResult:
     def text(self) -> str:
         """The visible text of the answer."""
         return self.message.text
+
+    @property
+    def approvals(self) -> tuple[ToolApprovalRequestPart, ...]:
+        """What somebody has to agree to before the model goes on; see `AgentRuntime.respond_to_approval`."""
+        parts = self.message.parts
+        requests = (part for part in parts if isinstance(part, ToolApprovalRequestPart))
+        return tuple(request for request in requests if not request.is_automatic)
 
 
 class Listening(Protocol):

@@ -112,9 +112,7 @@ class MountedTools:
         self._fence = fence
         self._facts = facts
         self._app = app
-        self._diagnostics = facts.diagnostics or create_diagnostics(
-            CreateDiagnosticsOptions(run_id=Id(facts.run_id), clock=facts.clock, ids=facts.ids)
-        )
+        self._diagnostics = facts.diagnostics
         self.functions = functions
 
     async def execute(self, call: ToolCallPart, /) -> ToolResultPart:
@@ -223,7 +221,7 @@ class MountedTools:
             request=request,
             invocation_id=Id(facts.ids.new("invocation")),
             signal=facts.signal,
-            diagnostics=self._diagnostics,
+            diagnostics=self._scope(),
             facts=CallFacts(
                 run_id=run_id,
                 clock=facts.clock,
@@ -232,6 +230,14 @@ class MountedTools:
                 fencing_token=facts.fencing_token,
             ),
         )
+
+    def _scope(self) -> DiagnosticContext:
+        """Return the scope of the run's tools; made with the first call if nobody gave one."""
+        if self._diagnostics is None:
+            facts = self._facts
+            options = CreateDiagnosticsOptions(run_id=Id(facts.run_id), clock=facts.clock, ids=facts.ids)
+            self._diagnostics = create_diagnostics(options)
+        return self._diagnostics
 
     def failed(self, call: ToolCallPart, error: Exception, /) -> ToolResultPart:
         """Return the result of a call that failed.
