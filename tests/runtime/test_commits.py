@@ -41,8 +41,8 @@ async def test_a_text_turn_takes_three_commits() -> None:
     """Accepted; acquired with its draft and its first request; ended with the operation that answered it."""
     assert await _commits(ScriptedModel("Hello there")) == [
         ["AcceptInput"],
-        ["AcquireRun", "CheckpointRunAssistant", "RecordRunOperation"],
-        ["RecordRunOperation", "CommitRunTerminal"],
+        ["AcquireRun", "CheckpointRunAssistant", "AppendEvent", "RecordRunOperation"],
+        ["AppendEvent", "RecordRunOperation", "CommitRunTerminal"],
     ]
 
 
@@ -50,10 +50,10 @@ async def test_a_turn_with_one_tool_takes_five_commits() -> None:
     """The call and the intent to carry it out are one commit, its result and the next request another."""
     assert await _commits(ScriptedModel(_reply)) == [
         ["AcceptInput"],
-        ["AcquireRun", "CheckpointRunAssistant", "RecordRunOperation"],
+        ["AcquireRun", "CheckpointRunAssistant", "AppendEvent", "RecordRunOperation"],
         ["AppendEvent", "CheckpointRunAssistant", "RecordRunOperation"],
         ["CheckpointRunAssistant", "RecordRunOperation"],
-        ["RecordRunOperation", "CommitRunTerminal"],
+        ["AppendEvent", "RecordRunOperation", "CommitRunTerminal"],
     ]
 
 

@@ -11,6 +11,7 @@ from runlane.errors import RuntimeConflictError, UsageError
 from runlane.records import ControlPart
 from runlane.runtime import RunResult
 from runlane.store import (
+    AppendEvent,
     Applied,
     CheckpointRunAssistant,
     Command,
@@ -237,7 +238,8 @@ class _Acting(Hold):
 
 
 def _revision_of(call: StoreCall) -> int:
-    return call.commands[0].expected_revision  # type: ignore[union-attr]
+    closing = next(command for command in call.commands if not isinstance(command, AppendEvent))
+    return closing.expected_revision  # type: ignore[union-attr]
 
 
 def _interrupting(call: StoreCall) -> Command:

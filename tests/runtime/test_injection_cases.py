@@ -21,6 +21,7 @@ from runlane.runtime import (
 )
 from runlane.store import (
     AcquireRun,
+    AppendEvent,
     CheckpointRunAssistant,
     Command,
     CommitRunTerminal,
@@ -126,7 +127,8 @@ class _Racing:
         self.sent.append(terminal)
         if not self.makers:
             return None
-        revision = call.commands[0].expected_revision  # type: ignore[union-attr]
+        closing = next(command for command in call.commands if not isinstance(command, AppendEvent))
+        revision = closing.expected_revision  # type: ignore[union-attr]
         return Fault(hold=_Acting(self.scene, self.makers.pop(0)(terminal, revision)))
 
 

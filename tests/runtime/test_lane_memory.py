@@ -85,4 +85,4 @@ async def test_the_cost_of_a_turn_does_not_follow_the_conversation() -> None:
             sizes.append(len(scene.store.calls) - before)
         entries = (await scene.store.inner.read_events(ReadEvents(conversation_id=CONVERSATION, limit=1000))).items
     assert set(sizes) == {3}
-    assert len(entries) == 30 * 6
+    assert len(entries) == 30 * 8

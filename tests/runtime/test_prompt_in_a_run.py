@@ -94,14 +94,14 @@ async def test_a_run_that_seeds_is_acquired_first() -> None:
         "AcceptInput",
         "AcquireRun",
         "SeedConversation",
-        "RecordRunOperation",
-        "RecordRunOperation",
+        "AppendEvent",
+        "AppendEvent",
         "AcceptInput",
         "AcquireRun",
-        "RecordRunOperation",
+        "AppendEvent",
     ]
     assert commits[1] == ["AcquireRun", "CheckpointRunAssistant"]
-    assert commits[6] == ["AcquireRun", "CheckpointRunAssistant", "RecordRunOperation"]
+    assert commits[6] == ["AcquireRun", "CheckpointRunAssistant", "AppendEvent", "RecordRunOperation"]
 
 
 async def test_instructions_may_be_adapted_for_the_provider() -> None:

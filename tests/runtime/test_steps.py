@@ -104,7 +104,7 @@ async def test_prepare_step_may_be_a_coroutine_function_and_costs_one_commit() -
         await scene.runtime.submit(CONVERSATION, "Hi").result
         applied = [names(call.commands) for call in scene.store.applied]
     assert recorded == [2]
-    assert applied[1:3] == [["AcquireRun", "CheckpointRunAssistant"], ["RecordRunOperation"]]
+    assert applied[1:3] == [["AcquireRun", "CheckpointRunAssistant"], ["AppendEvent", "RecordRunOperation"]]
     assert len(applied) == 4
 
 

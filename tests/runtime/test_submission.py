@@ -261,8 +261,8 @@ async def test_a_text_turn_costs_three_commits() -> None:
         await scene.runtime.submit(CONVERSATION, "Hi").result
         assert [names(call.commands) for call in scene.store.applied] == [
             ["AcceptInput"],
-            ["AcquireRun", "CheckpointRunAssistant", "RecordRunOperation"],
-            ["RecordRunOperation", "CommitRunTerminal"],
+            ["AcquireRun", "CheckpointRunAssistant", "AppendEvent", "RecordRunOperation"],
+            ["AppendEvent", "RecordRunOperation", "CommitRunTerminal"],
         ]
 
 

@@ -36,6 +36,7 @@ from runlane.runtime._lane import ConversationLane
 from runlane.runtime._left_open import LeftOpen, answered_calls, kept_parts
 from runlane.runtime._live_turn import first_operation
 from runlane.runtime._preparing import Preparation
+from runlane.runtime._request_ledger import ProviderCall, RequestLedger
 from runlane.runtime._settling import result_from_view
 from runlane.runtime._steps import StepPrompt
 from runlane.runtime._tickets import RunResult
@@ -106,6 +107,7 @@ class _Acquisition:
         self._signal = signal
         self._still_since: tuple[int, float] | None = None
         self._left = LeftOpen()
+        self._request: str | None = None
 
     async def run(self) -> Acquired | RunResult:
         while True:
@@ -165,6 +167,7 @@ class _Acquisition:
         core, run, at = self._core, self._work.run, self._core.clock.now()
         revision = run.revision
         ids = core.ids
+        self._request = None
         commands: list[Command] = [
             AcquireRun(
                 command_id=ids.new("command"),
@@ -188,6 +191,11 @@ class _Acquisition:
             )
         )
         if isinstance(prompt, StepPrompt) and self._begins_with_step():
+            request = RequestLedger(run.id, prompt.messages, prompt.records).request(
+                ProviderCall(model=prompt.model), prompt.spoken()
+            )
+            self._request = request.body_sha256
+            commands.append(request.command(ids, core.clock))
             commands.append(
                 RecordRunOperation(
                     command_id=ids.new("command"),
@@ -215,8 +223,10 @@ class _Acquisition:
         if isinstance(prompt, StepPrompt) and not self._lane.records.is_current:
             self._lane.records.withdraw()
             prompt = await self._prepare_again()
+        writer = TurnWriter(self._core, self._lane, run, ownership, self._signal, self._left.kept)
+        writer.recorded_request = self._request
         return Acquired(
-            writer=TurnWriter(self._core, self._lane, run, ownership, self._signal, self._left.kept),
+            writer=writer,
             prompt=prompt,
             operation=command.operation if isinstance(command, RecordRunOperation) else None,
             left=self._left,

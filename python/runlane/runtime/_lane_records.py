@@ -10,9 +10,11 @@ summary or the configured limits, never from its beginning.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from typing import Final
 
+from runlane.canonical import canonical_record_json
 from runlane.history import (
     RUNTIME_EVIDENCE,
     CallEvidence,
@@ -25,6 +27,7 @@ from runlane.history import (
 from runlane.records import Message, Run, ToolApprovalRequestPart, ToolCallPart, ToolResultPart
 from runlane.runtime._config import HistoryConfig
 from runlane.runtime._effects import effect_event_id
+from runlane.runtime._record_chain import RecordChain, RecordRange
 from runlane.runtime._store_calls import StoreCalls
 from runlane.store import Delta, Store, StoredMessage
 
@@ -39,7 +42,8 @@ _RESULT: Final = b'"type":"tool-result"'
 
 
 def _stored(message: Message) -> bytes:
-    return message.model_dump_json(exclude_none=True).encode()
+    """Return a message in the bytes a store keeps."""
+    return canonical_record_json(message.to_json())
 
 
 class LaneRecords:
@@ -59,6 +63,7 @@ class LaneRecords:
         self._has_approvals = False
         self._dangling: list[tuple[str, str]] = []
         self._effects: dict[str, CallEvidence] = {}
+        self._chain = RecordChain()
         self._bytes = 0
         self._has_runs = False
         self._held: dict[str, Message] = {}
@@ -126,7 +131,9 @@ class LaneRecords:
 
     def withdraw(self) -> None:
         """Hide the inputs shown last again: it was not that run's turn."""
-        self._history.remove([message.id for message in self._shown])
+        shown = [message.id for message in self._shown]
+        self._history.remove(shown)
+        self._chain.remove(shown)
         for message in self._shown:
             self._held[message.id] = message
         self._shown, self._begun = [], None
@@ -136,7 +143,7 @@ class LaneRecords:
             message = self._held.pop(message_id, None)
             if message is not None:
                 self._shown.append(message)
-                self._append(_stored(message))
+                self._append(message.id, _stored(message))
 
     @property
     def shown(self) -> tuple[Message, ...]:
@@ -185,9 +192,19 @@ class LaneRecords:
         """Whether a call among the records may have waited for consent."""
         return self._has_approvals
 
-    def _append(self, record: bytes) -> None:
+    def records_of(self, selection: Selection | None, /, *, messages: int) -> RecordRange:
+        """Return which stored records a prompt is made of.
+
+        Args:
+            selection: What of them was kept; None for all.
+            messages: How many messages they became.
+        """
+        return self._chain.of(None if selection is None else selection.kept, messages=messages)
+
+    def _append(self, message_id: str, record: bytes) -> None:
         self._has_approvals = self._has_approvals or _ASKS in record
         self._history.append(record)
+        self._chain.append(message_id, hashlib.sha256(record).digest())
         self._bytes += len(record)
 
     def _take(self, delta: Delta) -> None:
@@ -223,7 +240,7 @@ class LaneRecords:
         self._shown = []
         if answer is not None:
             self._has_runs = True
-            self._append(_stored(answer))
+            self._append(answer.id, _stored(answer))
             self._note_dangling(answer)
         return answer is not None
 
@@ -267,7 +284,7 @@ class LaneRecords:
                 self._held[stored.message_id] = Message.model_validate_json(stored.body)
             else:
                 self._has_runs = self._has_runs or stored.run_id is not None or stored.role == "summary"
-                self._append(stored.body)
+                self._append(stored.message_id, stored.body)
                 if stored.body.count(_CALL) > stored.body.count(_RESULT):
                     self._note_dangling(Message.model_validate_json(stored.body))
 

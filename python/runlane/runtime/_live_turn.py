@@ -27,6 +27,7 @@ from runlane.runtime._intake import Intake
 from runlane.runtime._late_results import with_late_results
 from runlane.runtime._left_open import LeftOpen
 from runlane.runtime._live_step import FailureOrigin, Failures, LiveStep
+from runlane.runtime._request_ledger import ProviderCall, RequestLedger
 from runlane.runtime._retry import retry_scheduled, retry_started
 from runlane.runtime._steps import (
     MAX_STEPS,
@@ -107,6 +108,7 @@ class LiveTurn:
         self._step_start = 0
         self._last: LiveStep | None = None
         self._asked = prompt.model
+        self._ledger = RequestLedger(writer.run.id, prompt.messages, prompt.records)
         self.writer = writer
         self.prompt = prompt
         self.attempt = 1
@@ -170,7 +172,8 @@ class LiveTurn:
             raise UsageError("a step is open already", argument="open_step")
         self._asked = model or self.prompt.model
         provider = self._asked.provider
-        started = await self._admit()
+        call = ProviderCall(model=self._asked, attempt=self.attempt, step=self._begun)
+        started = await self._admit(call, messages)
         self.writer.spend.begin_step(self._asked)
         self._begun += 1
         self._calls += 1
@@ -190,17 +193,33 @@ class LiveTurn:
                 yield parts
         finally:
             self.writer.end(finished=step.finish is not None, given_up=step.is_silent)
+            self._record_response(call, step)
 
-    async def _admit(self) -> RunOperation:
+    async def _admit(self, call: ProviderCall, messages: tuple[AnyModelMessage, ...]) -> RunOperation:
         """Have the request on record before it is made."""
         committed, self._committed_operation = self._committed_operation, None
         operation = committed or first_operation(self._core, self._begun)
+        request = self._ledger.request(call, messages)
+        recorded, self.writer.recorded_request = self.writer.recorded_request, None
+        if request.body_sha256 != recorded:
+            self.writer.owe(request.command(self._core.ids, self._core.clock))
         try:
+            if committed is not None and request.body_sha256 != recorded:
+                # Something was put into the prompt after the acquisition that recorded another one.
+                await self.writer.checkpoint()
             await self.writer.start(operation, is_written=committed is not None)
         except Exception as error:
             self._failures.note(error, "admission")
             raise
         return operation
+
+    def _record_response(self, call: ProviderCall, step: LiveStep) -> None:
+        """Have a response on record with whatever is written next; a call nothing came back from leaves none."""
+        usage, finished = self.writer.spend.last_step, step.finish is not None
+        if usage is None or not (finished or step.response.response_id or usage.input_tokens.value is not None):
+            return
+        response = self._ledger.response(call, step.response, usage, finished=finished)
+        self.writer.owe(response.command(self._core.ids, self._core.clock))
 
     async def emit(self, part: ModelPart | TurnPart, /) -> None:
         """Add to the answer; see `Turn.emit`."""

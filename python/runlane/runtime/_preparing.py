@@ -183,13 +183,15 @@ class Preparation:
         instructions: Instructions = (self._core.instructions or "") if composed is None else composed.instructions
         project = self._core.config.history.project
         if project is not None:
-            messages = await resolve(project(self._kept(selection), self._work.context))
-            return StepPrompt(model=model, instructions=instructions, messages=tuple(messages))
+            own = await resolve(project(self._kept(selection), self._work.context))
+            return StepPrompt(model=model, instructions=instructions, messages=tuple(own))
         projection = self._lane.records.project(self._projection(), files=await self._files(), selection=selection)
+        messages = tuple(projection.messages)
         return StepPrompt(
             model=model,
             instructions=carry_into_instructions(instructions, projection.system),
-            messages=tuple(projection.messages),
+            messages=messages,
+            records=self._lane.records.records_of(selection, messages=len(messages)),
         )
 
     def _select(self, composed: ComposedPrompt | None) -> Selection | None:

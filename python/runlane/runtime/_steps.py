@@ -12,6 +12,7 @@ from runlane.models import AnyModelMessage, ChatProvider, FinishReport, ModelMes
 from runlane.prompt import Instructions, system_messages
 from runlane.records import Part, Run, TextPart, ToolCallPart, ToolResultPart, Usage
 from runlane.runtime._context_usage import ContextUsage
+from runlane.runtime._record_chain import RecordRange
 from runlane.tools import ToolFenceLifecycle
 
 __all__ = [
@@ -62,12 +63,14 @@ class StepPrompt:
         instructions: What goes into the provider's instructions channel: a text, or system messages.
         messages: Everything else, in order; no system message among them.
         active_tools: Names of the mounted tools the model is shown, or None for all of them.
+        records: The stored records that its first messages stand for, or None if they stand for none.
     """
 
     model: ResolvedModel
     instructions: Instructions
     messages: tuple[AnyModelMessage, ...]
     active_tools: frozenset[str] | None = None
+    records: RecordRange | None = None
 
     def with_messages(self, more: Iterable[AnyModelMessage], /) -> StepPrompt:
         """Return the prompt with messages added at its end."""

@@ -43,6 +43,7 @@ class TurnWriter:
         draft: The answer so far.
         spend: Usage and durations.
         operation: The open provider call, or None.
+        recorded_request: `body_sha256` of a request that was committed with the acquisition and not made yet.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class TurnWriter:
         self._owed: list[RunOperation] = []
         self._entries: list[AppendEvent] = []
         self._owes_first_output = False
+        self.recorded_request: str | None = None
         self._written_usage = run.usage
         self._lock = anyio.Lock(fast_acquire=True)
         self._parts = 0

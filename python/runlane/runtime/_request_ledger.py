@@ -1,0 +1,196 @@
+"""What was asked of a provider, as ledger entries: identities and hashes, never the prompt again.
+
+`provider/request` is written before the provider is called, in the commit that records the call's start. It names the
+stored records the prompt was made of by their first and last id and one chained hash (see `_record_chain`); what the
+run has added since is hashed message by message into the same chain. `provider/response` follows when the call ends.
+
+| hash | of what |
+|---|---|
+| `instructions_sha256` | the text of the instructions; several system messages as canonical JSON of their texts |
+| `records.sha256` | the stored records, chained |
+| `messages_sha256` | the same chain, continued over the messages that follow them |
+| `body_sha256` | the two texts `instructions_sha256` and `messages_sha256`, joined by a comma |
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from pydantic import BaseModel
+
+from runlane.canonical import canonical_record_json
+from runlane.clock import Clock
+from runlane.errors import CanonicalJsonError
+from runlane.ids import IdSource
+from runlane.models import AnyModelMessage, FileItem, ModelImage, ModelMessage, ResolvedModel, ResponseInfo
+from runlane.records import JsonObject, Usage
+from runlane.runtime._record_chain import RecordRange, link
+from runlane.store import AppendEvent, EventKind
+
+__all__ = ["Entry", "ProviderCall", "RequestLedger", "instructions_digest", "message_digest"]
+
+_NO_RECORDS: Final = RecordRange()
+
+_Item: TypeAlias = BaseModel | ModelImage | FileItem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A ledger entry that was not appended yet.
+
+    Attributes:
+        body_sha256: Of a request: two requests that say the same have the same one.
+    """
+
+    kind: EventKind
+    payload: JsonObject
+    body_sha256: str = ""
+
+    def command(self, ids: IdSource, clock: Clock, /) -> AppendEvent:
+        """Return the command that appends it."""
+        return AppendEvent(command_id=ids.new("command"), at=clock.now(), kind=self.kind, payload=self.payload)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderCall:
+    """One call of a provider.
+
+    Attributes:
+        model: Who is asked.
+        attempt: 1 for the first.
+        step: 0 for the first of an attempt.
+    """
+
+    model: ResolvedModel
+    attempt: int = 1
+    step: int = 0
+
+
+class RequestLedger:
+    """The requests of one run. Each message is hashed once, however often it is sent."""
+
+    def __init__(self, run_id: str, base: Sequence[AnyModelMessage] = (), records: RecordRange | None = None) -> None:
+        """Begin with the prompt a run starts with.
+
+        Args:
+            run_id: The run.
+            base: Its messages, of which those first `records.messages` stand for stored records.
+            records: These records, or None if the messages do not come from records.
+        """
+        self._run_id = run_id
+        self._records = records or _NO_RECORDS
+        self._base = tuple(base[: self._records.messages])
+        self._seen: list[AnyModelMessage] = []
+        self._chain: list[bytes] = []
+
+    def request(self, call: ProviderCall, spoken: Sequence[AnyModelMessage], /) -> Entry:
+        """Return the entry of a request.
+
+        Args:
+            call: The call.
+            spoken: Everything the provider is given; system messages at the head are the instructions.
+        """
+        head = next((place for place, message in enumerate(spoken) if not _is_system(message)), len(spoken))
+        instructions = instructions_digest(spoken[:head])
+        rest = tuple(spoken[head:])
+        records = self._records
+        # What a callback put in the place of a message does not stand for the records any more.
+        if rest[: len(self._base)] != self._base:
+            records = _NO_RECORDS
+        added = rest[records.messages :]
+        messages = self._chained(records, added).hex()
+        body = hashlib.sha256(f"{instructions},{messages}".encode()).hexdigest()
+        payload: JsonObject = {
+            **self._identity(call),
+            "model": call.model.model,
+            "model_id": call.model.provider.model_id,
+            "provider": call.model.provider.provider_id,
+            "instructions_sha256": instructions,
+            "records": records.to_json(),
+            "added": len(added),
+            "messages_sha256": messages,
+            "body_sha256": body,
+        }
+        return Entry(kind="provider/request", payload=payload, body_sha256=body)
+
+    def response(self, call: ProviderCall, response: ResponseInfo, usage: Usage, /, *, finished: bool) -> Entry:
+        """Return the entry of a response.
+
+        Args:
+            call: The call.
+            response: How the provider identified it.
+            usage: What this call alone spent.
+            finished: Whether the answer is complete; a call that failed may have been billed all the same.
+        """
+        said = {
+            "id": response.response_id,
+            "model": response.model,
+            "provider": call.model.response_provider_of(response),
+        }
+        payload: JsonObject = {
+            **self._identity(call),
+            "response": {name: text for name, text in said.items() if text},
+            "usage": usage.to_json(),
+            "finished": finished,
+        }
+        return Entry(kind="provider/response", payload=payload)
+
+    def _identity(self, call: ProviderCall) -> JsonObject:
+        return {"run_id": self._run_id, "attempt": call.attempt, "step_number": call.step}
+
+    def _chained(self, records: RecordRange, added: Sequence[AnyModelMessage]) -> bytes:
+        """Continue the chain of the records over the messages added to them; those seen before cost nothing."""
+        same = 0
+        if records is self._records:
+            while same < min(len(self._seen), len(added)) and self._seen[same] is added[same]:
+                same += 1
+            del self._seen[same:], self._chain[same:]
+            seen, chain = self._seen, self._chain
+        else:
+            seen, chain = [], []
+        for message in added[same:]:
+            previous = chain[-1] if chain else records.chain
+            seen.append(message)
+            chain.append(link(previous, message_digest(message)))
+        return chain[-1] if chain else records.chain
+
+
+def instructions_digest(system: Sequence[AnyModelMessage], /) -> str:
+    """Return the SHA-256 of instructions, in hexadecimal; of an empty text without any."""
+    texts = [message.text for message in system if isinstance(message, ModelMessage)]
+    if len(texts) > 1:
+        return hashlib.sha256(canonical_record_json(texts)).hexdigest()
+    return hashlib.sha256("".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def message_digest(message: AnyModelMessage, /) -> bytes:
+    """Return the SHA-256 of a message's canonical JSON; bytes in it stand there by their own hash and size."""
+    value = {"role": message.role, "items": [_item(item) for item in message.items]}
+    try:
+        body = canonical_record_json(value)
+    except CanonicalJsonError:
+        # Nothing a store would take; a fingerprint all the same.
+        body = repr(value).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(body).digest()
+
+
+def _item(item: _Item) -> JsonObject:
+    if isinstance(item, BaseModel):
+        return item.model_dump(mode="json", exclude_none=True)
+    kind = "image" if isinstance(item, ModelImage) else "file"
+    facts: JsonObject = {"type": kind}
+    for name in ("media_type", "url", "text", "provider_file", "filename", "detail"):
+        value = getattr(item, name, None)
+        if value is not None:
+            facts[name] = value
+    if item.data is not None:
+        digest = hashlib.sha256(item.data).hexdigest()
+        facts["data"] = {"binary": True, "sha256": digest, "bytes": len(item.data)}
+    return facts
+
+
+def _is_system(message: AnyModelMessage) -> bool:
+    return isinstance(message, ModelMessage) and message.role == "system"
