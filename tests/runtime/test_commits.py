@@ -51,8 +51,8 @@ async def test_a_turn_with_one_tool_takes_five_commits() -> None:
     assert await _commits(ScriptedModel(_reply)) == [
         ["AcceptInput"],
         ["AcquireRun", "CheckpointRunAssistant", "AppendEvent", "RecordRunOperation"],
+        ["AppendEvent", "AppendEvent", "CheckpointRunAssistant", "RecordRunOperation"],
         ["AppendEvent", "CheckpointRunAssistant", "RecordRunOperation"],
-        ["CheckpointRunAssistant", "RecordRunOperation"],
         ["AppendEvent", "RecordRunOperation", "CommitRunTerminal"],
     ]
 
