@@ -1,10 +1,11 @@
 """A response can be had as a whole, in the order it was said, or not at all."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 
 import pytest
 
-from runlane.errors import ProviderStreamCutError
+from runlane.errors import ModelProtocolError, ProviderStreamCutError
 from runlane.models import (
     CollectedResponse,
     FileOutput,
@@ -84,3 +85,26 @@ async def test_no_finish_report_is_no_response() -> None:
     """A stream that just stops was cut, and its half call is never returned."""
     with pytest.raises(ProviderStreamCutError):
         await gathered(TextDelta("Hi"), FunctionCallDelta(0, id="c", name="f", arguments="{"))
+
+
+async def test_what_is_no_part_is_refused() -> None:
+    """A provider of one's own that yields something else is told so, and nothing is dropped in silence."""
+
+    async def parts() -> AsyncGenerator[ModelPart, None]:
+        yield TextDelta("Hi")
+        yield "there"  # type: ignore[misc]  # what a provider without types might do
+
+    async with aclosing(parts()) as stream:
+        with pytest.raises(ModelProtocolError, match="str"):
+            await collect(stream)
+
+
+async def test_a_source_without_a_proper_address_keeps_its_name() -> None:
+    """An address that is no URL costs only the link."""
+
+    async def parts() -> AsyncIterator[ModelPart]:
+        yield SourceOutput("page", "not a url", "Page")
+        yield FinishReport("stop")
+
+    (source,) = (await collect(parts())).items
+    assert source == SourcePart(source_id="page", title="Page")

@@ -1,8 +1,10 @@
 """Every protocol over a real connection: the same reading, a typed failure for every refusal, no connection left."""
 
+import gzip
+
 import pytest
 
-from runlane.errors import ModelError, ProviderError
+from runlane.errors import ModelError, ModelProtocolError, ProviderError, ProviderStreamCutError
 from runlane.models import ModelMessage, ModelPart, ModelProviderContext
 from runlane.testing import ReplayServer, Reply
 from tests.models.protocols import (
@@ -88,3 +90,34 @@ async def test_bad_json_in_a_stream_is_a_protocol_error(protocol: WireProtocol) 
     _, failure = await read(protocol, Reply(b"data: {\n\n", headers=SSE))
     assert failure is not None
     assert failure.code == "model.protocol"
+
+
+def _gzip(body: bytes) -> bytes:
+    return gzip.compress(body)
+
+
+@pytest.mark.parametrize("stream", [one for one in own_streams() if not one.fails][::7], ids=name_of)
+async def test_a_compressed_body_is_read_all_the_same(stream: Stream) -> None:
+    """A proxy that compresses what nobody asked it to changes nothing."""
+    headers = {**SSE, "Content-Encoding": "gzip"}
+    parts, failure = await read(stream.protocol, Reply(_gzip(stream.body), headers=headers, chunk_size=50))
+    assert failure is None
+    assert_reads_as_expected(stream, parts)
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br"])
+@pytest.mark.parametrize("protocol", _OTHERS, ids=name_of)
+async def test_a_false_label_of_a_body_is_a_protocol_error(protocol: WireProtocol, encoding: str) -> None:
+    """A body that is not encoded as it says, or in a way nobody asked for, is told as that and not as a cut."""
+    parts, failure = await read(protocol, Reply(b"data: {}\n\n", headers={**SSE, "Content-Encoding": encoding}))
+    assert parts == []
+    assert isinstance(failure, ModelProtocolError)
+    assert encoding in str(failure)
+
+
+@pytest.mark.parametrize("protocol", _OTHERS, ids=name_of)
+async def test_a_compressed_body_that_ends_early_is_a_cut(protocol: WireProtocol) -> None:
+    """The end of the bytes is not the end of the answer."""
+    packed = _gzip(b": " + b"x" * 1000)[:-12]
+    _, failure = await read(protocol, Reply(packed, headers={**SSE, "Content-Encoding": "gzip"}))
+    assert isinstance(failure, ProviderStreamCutError)

@@ -120,3 +120,21 @@ def test_garbage_never_crashes_a_decoder(garbage: list[str], event: str) -> None
             decoder = protocol.new_decoder()
             parts = decoder.feed_document(data)
             assert (bool(parts) and isinstance(parts[-1], FinishReport)) != isinstance(decoder.failure, ModelError)
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ("[" * 3_000 + "]" * 3_000, "nested too deeply"),
+        ('{"usage": {"cost": Infinity}}', "Infinity is not JSON"),
+        ('{"usage": ' + "9" * 5_000 + "}", "a number has too many digits"),
+        ('{"usage": secret}', "Expecting value"),
+    ],
+)
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=name_of)
+def test_what_is_wrong_with_json_is_said_without_its_text(protocol: WireProtocol, document: str, words: str) -> None:
+    """The error says what is wrong in words of people, not of the interpreter, and repeats nothing."""
+    _, decoder = protocol.feed(document)
+    assert isinstance(decoder.failure, ModelError)
+    assert words in str(decoder.failure)
+    assert "secret" not in str(decoder.failure)

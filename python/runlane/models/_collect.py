@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterable
 from dataclasses import dataclass
 
+from pydantic import ValidationError
+
 from runlane.errors import ProviderStreamCutError
 from runlane.models._calls import create_tool_call_collector
+from runlane.models._messages import model_protocol_error
 from runlane.models._stream import (
     FileOutput,
     FinishReport,
@@ -68,6 +71,7 @@ async def collect(parts: AsyncIterable[ModelPart], /, *, provider: str = "unknow
 
     Raises:
         ModelError: The stream failed; nothing of it is returned.
+        ModelProtocolError: It held something that is no part of a response.
         ProviderStreamCutError: It ended without a finish report.
 
     Example:
@@ -101,7 +105,7 @@ class _Builder:
             case FunctionCallDelta():
                 self._calls.add(part)
             case SourceOutput(source_id, url, title):
-                self._items.append(SourcePart(source_id=source_id, url=url, title=title))
+                self._items.append(_source(source_id, url, title))
             case OpaqueOutput(provider, data):
                 envelope = ProviderEnvelope(provider=provider, data=data)
                 self._items.append(ProviderPart(envelope=envelope))
@@ -119,7 +123,7 @@ class _Builder:
             case FinishReport():
                 self._finish = part
             case _:
-                pass
+                model_protocol_error(f"the provider yielded {type(part).__name__}, which is no part of a response")
 
     def _add_text(self, text: str) -> None:
         last = self._items[-1] if self._items else None
@@ -150,6 +154,14 @@ class _Builder:
             finish=self._finish,
             info=self._info,
         )
+
+
+def _source(source_id: str, url: str | None, title: str | None) -> SourcePart:
+    """Return a citation; an address that is no URL costs only the link."""
+    try:
+        return SourcePart(source_id=source_id, url=url, title=title)
+    except ValidationError:
+        return SourcePart(source_id=source_id, title=title)
 
 
 class _Text:

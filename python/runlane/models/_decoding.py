@@ -50,8 +50,10 @@ def random_call_id() -> str:
 
 
 def problem_of(error: ValueError) -> str:
-    """Say what is wrong with JSON text and where, without the text itself."""
-    return str(error).split(": line", 1)[0] if "line" in str(error) else type(error).__name__
+    """Say what is wrong with JSON text, without the text itself."""
+    said = str(error)
+    # Python's own words for a number it refuses name a switch of the interpreter.
+    return "a number has too many digits" if "integer string conversion" in said else said.split(": line", 1)[0]
 
 
 class ResponseDecoder(ABC):

@@ -6,6 +6,7 @@ used from one loop after another; `aclose` closes those of the running loop.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -41,6 +42,9 @@ _KEEP_ALIVE: Final = 20
 _KEEP_ALIVE_FOR: Final = 30.0
 _CLOSE_WITHIN: Final = 1.0
 _DEPTH: Final = 16
+_INFLATED: Final = frozenset({"gzip", "x-gzip", "deflate"})
+_ANY_HEADER: Final = 47
+"""Window bits that let zlib find out by itself whether the header is that of gzip or its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +102,8 @@ class HttpReply:
     def chunks(self) -> AsyncIterator[bytes]:
         """Return the body as it arrives, decompressed.
 
-        Its iteration raises `ProviderStreamCutError` when the connection breaks within the body.
+        Its iteration raises `ProviderStreamCutError` when the connection breaks within the body, and
+        `ModelProtocolError` when the body is not encoded as the response says.
         """
         return self._body
 
@@ -144,24 +149,38 @@ class HttpReply:
 
 
 class _Body(AsyncIterator[bytes]):
-    """The bytes of a body, with the faults of httpx2 told as ours."""
+    """The bytes of a body, decompressed, with the faults of httpx2 told as ours.
+
+    The raw bytes are decompressed here and not by httpx2: an error within its nested generators would leave them
+    suspended.
+    """
 
     def __init__(self, response: httpx2.Response) -> None:
         self._response = response
-        self._chunks = response.aiter_bytes()
+        self._chunks = response.aiter_raw()
+        self._unpack = _Unpacker(response.headers.get("content-encoding", ""))
 
     @override
     async def __anext__(self) -> bytes:
         import httpx2  # noqa: PLC0415 - loaded when a request is made
 
-        failure: Exception
-        try:
-            return await anext(self._chunks)
-        except (httpx2.HTTPError, httpx2.StreamError) as error:
-            failure = error
-        raise ProviderStreamCutError(
-            f"the connection to the provider broke in the middle of its answer ({type(failure).__name__})"
-        ) from _origin(failure)
+        while True:
+            failure: Exception
+            try:
+                chunk = await anext(self._chunks)
+            except StopAsyncIteration:
+                self._unpack.close()
+                raise
+            except (httpx2.HTTPError, httpx2.StreamError) as error:
+                failure = error
+            else:
+                data = self._unpack.feed(chunk)
+                if data:
+                    return data
+                continue
+            raise ProviderStreamCutError(
+                f"the connection to the provider broke in the middle of its answer ({type(failure).__name__})"
+            ) from _origin(failure)
 
     async def aclose(self) -> None:
         """Close the connection, then run the nested generators of httpx2 to their end.
@@ -173,6 +192,40 @@ class _Body(AsyncIterator[bytes]):
         with suppress(Exception):
             async for _ in self._chunks:
                 pass
+
+
+class _Unpacker:
+    """Decompresses a body that came compressed although nobody asked for it."""
+
+    def __init__(self, encoding: str) -> None:
+        name = encoding.strip().lower()
+        self._name = "" if name == "identity" else name
+        self._inflate = zlib.decompressobj(_ANY_HEADER) if self._name in _INFLATED else None
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Return what a chunk holds.
+
+        Raises:
+            ModelProtocolError: It is not what the response says it is.
+        """
+        if not self._name:
+            return chunk
+        if self._inflate is None:
+            model_protocol_error(f"the response is encoded with {self._name!r}, which was not asked for")
+        try:
+            return self._inflate.decompress(chunk)
+        except zlib.error:
+            model_protocol_error(f"the response says that it is encoded with {self._name!r}, and it is not")
+
+    def close(self) -> None:
+        """End the body.
+
+        Raises:
+            ProviderStreamCutError: It ends within what was compressed.
+        """
+        if self._inflate is not None and not self._inflate.eof:
+            message = "the provider's compressed answer ended before its end"
+            raise ProviderStreamCutError(message)
 
 
 class HttpClient:

@@ -197,7 +197,7 @@ class WireStream(AbstractAsyncContextManager["WireStream"], AsyncIterator[ModelP
             return self._decoder.close()
         except SseIdleTimeoutError as error:
             return self._break_off(error)
-        except ProviderStreamCutError as error:
+        except (ProviderStreamCutError, ModelProtocolError) as error:
             return self._break_off(error)
         except SseLimitError as error:
             detail = f"{self._client.provider} sent an event of more than {error.limit} bytes"
@@ -216,7 +216,7 @@ class WireStream(AbstractAsyncContextManager["WireStream"], AsyncIterator[ModelP
             raise ModelIdleTimeoutError(idle_timeout=error.idle_timeout) from error
         return self._decoder.feed_document(document.decode("utf-8", "replace"))
 
-    def _break_off(self, error: SseIdleTimeoutError | ProviderStreamCutError) -> list[ModelPart]:
+    def _break_off(self, error: SseIdleTimeoutError | ModelError) -> list[ModelPart]:
         """End a body that broke or went silent: an answer that was complete by then stays complete."""
         if self._decoder.has_finish:
             self._note("cut-after-finish", str(error))

@@ -8,11 +8,16 @@ from dataclasses import replace
 from runlane.errors import InvalidValueError
 from runlane.models import (
     FileOutput,
+    FinishReport,
+    FunctionCallDelta,
     ModelPart,
     OpaqueOutput,
     ReasoningDelta,
+    ResponseInfo,
     SourceOutput,
     TextDelta,
+    UsageReport,
+    model_protocol_error,
     repair_object,
     repair_text,
 )
@@ -64,6 +69,7 @@ class Intake:
 
         Raises:
             InvalidValueError: The part has no stored form.
+            ModelProtocolError: It is no part of a response.
             UsageError: Once awaited: it is a file, and nothing is configured to keep it.
         """
         if isinstance(part, TextDelta):
@@ -93,8 +99,10 @@ class Intake:
                 self._draft.add(ProviderPart(envelope=validated(ProviderEnvelope, envelope, argument="opaque output")))
             case FileOutput():
                 return self._keep(part)
-            case _:
+            case FunctionCallDelta() | UsageReport() | ResponseInfo() | FinishReport():
                 pass
+            case _:
+                model_protocol_error(f"the provider yielded {type(part).__name__}, which is no part of a response")
         return None
 
     async def _keep(self, file: FileOutput) -> None:

@@ -19,7 +19,7 @@ from typing import Final, NoReturn
 from pydantic import JsonValue
 
 from runlane.errors import ModelError, ModelProtocolError, ProviderStreamCutError
-from runlane.ids import RandomIds
+from runlane.models._decoding import problem_of, random_call_id
 from runlane.models._failure import provider_error
 from runlane.models._messages import model_protocol_error
 from runlane.models._repair import parse_json, repair_object, repair_text
@@ -62,10 +62,6 @@ _REASONS: Final[dict[str, FinishReason]] = {
 }
 
 
-def _random_call_id() -> str:
-    return RandomIds().new("call")
-
-
 class OpenAIChatDecoder:
     """Decodes one response.
 
@@ -93,7 +89,7 @@ class OpenAIChatDecoder:
     def __init__(
         self,
         *,
-        new_call_id: Callable[[], str] = _random_call_id,
+        new_call_id: Callable[[], str] = random_call_id,
         currency: str | None = None,
         secrets: tuple[str, ...] = (),
     ) -> None:
@@ -191,7 +187,7 @@ class OpenAIChatDecoder:
         try:
             body, self._suspect = parse_json(data)
         except ValueError as error:
-            detail = f"{PROVIDER_ID} sent malformed JSON in event {self._events} of its stream: {_problem(error)}"
+            detail = f"{PROVIDER_ID} sent malformed JSON in event {self._events} of its stream: {problem_of(error)}"
             raise ModelProtocolError(detail=detail) from None
         if not isinstance(body, dict):
             self._malformed("it is not a JSON object")
@@ -309,8 +305,3 @@ class OpenAIChatDecoder:
 
 def _filled(value: JsonValue) -> str | None:
     return repair_text(value) if isinstance(value, str) and value else None
-
-
-def _problem(error: ValueError) -> str:
-    """Say what is wrong and where, without the text itself."""
-    return str(error).split(": line", 1)[0] if "line" in str(error) else type(error).__name__
