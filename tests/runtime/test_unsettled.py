@@ -3,6 +3,7 @@
 import anyio
 import pytest
 
+from runlane.delivery import TransientEvent
 from runlane.errors import RuntimeConflictError, RunUnsettledError, StoreCommitUnknownError, StoreUnavailableError
 from runlane.runtime._store_calls import StoreCalls
 from runlane.store import (
@@ -16,7 +17,7 @@ from runlane.store import (
     RecoverRun,
 )
 from runlane.testing import FakeClock, Fault, FaultPlan, FaultyStore, Hold, ScriptedModel, StoreCall
-from tests.runtime.scenes import CONVERSATION, held_after, opened
+from tests.runtime.scenes import CONVERSATION, heard, held_after, opened
 
 pytestmark = pytest.mark.anyio
 
@@ -228,3 +229,26 @@ async def test_a_mutation_in_flight_is_not_cancelled() -> None:
             scope.cancel()
             outcomes = await calls.apply(CONVERSATION, scene.store.applied[0].commands)
     assert [type(outcome) for outcome in outcomes] == [Applied]
+
+
+async def test_a_run_executed_here_again_goes_on_numbering_its_events() -> None:
+    """The same process takes its unsettled run up again: transient sequences of its epoch have no repetition."""
+    failing = True
+
+    def plan(call: StoreCall) -> Fault | None:
+        ends = any(isinstance(command, CommitRunTerminal) for command in call.commands)
+        return Fault(error=StoreUnavailableError("gone")) if ends and failing else None
+
+    async with opened(ScriptedModel("one two"), plan=plan) as scene, scene.runtime.subscribe(CONVERSATION) as events:
+        ticket = scene.runtime.submit(CONVERSATION, "Hi")
+        await scene.clock.advance(2.0)
+        with pytest.raises(RunUnsettledError):
+            await ticket.result
+        failing = False
+        [outcome] = await scene.runtime.recover()
+        assert outcome.result is not None
+        await outcome.result
+        assert scene.runtime._core.spoken == {}
+        await scene.runtime.close()
+        told = [event.sequence for event in await heard(events) if isinstance(event, TransientEvent)]
+    assert told == [1, 2, 3, 4]

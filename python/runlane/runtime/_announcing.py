@@ -247,14 +247,14 @@ class RunVoice:
 
     __slots__ = ("_clock", "_conversation_id", "_epoch", "_publishing", "_run_id", "sequence")
 
-    def __init__(self, publishing: Publishing, run: Run, epoch: str, clock: Clock, /) -> None:
-        """Speak for a run."""
+    def __init__(self, publishing: Publishing, run: Run, epoch: str, clock: Clock, told: int = 0, /) -> None:
+        """Speak for a run, of which so many events were told in this epoch before."""
         self._publishing = publishing
         self._conversation_id = run.conversation_id
         self._run_id = run.id
         self._epoch = epoch
         self._clock = clock
-        self.sequence = 0
+        self.sequence = told
 
     def text(self, text: str, /) -> Awaitable[None] | None:
         """More visible text."""

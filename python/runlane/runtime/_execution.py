@@ -63,6 +63,7 @@ class _Execution:
         self._lane = lane
         self._work = work
         self._offers = offers
+        self._turn: LiveTurn | None = None
 
     async def create(self, signal: CancelToken) -> Acquired | RunResult:
         self._offers.withdraw(self._work.run.id)
@@ -75,8 +76,13 @@ class _Execution:
             return acquired
         conversation_id, run_id = self._lane.conversation_id, self._work.run.id
         inbox = Inbox(self._offers, run_id, lambda other: self._core.waits(conversation_id, other))
-        ending = await self._answer(acquired, signal, inbox)
-        return await settle(self._core, self._lane, acquired.writer, ending, inbox)
+        try:
+            ending = await self._answer(acquired, signal, inbox)
+            return await settle(self._core, self._lane, acquired.writer, ending, inbox)
+        except Exception:
+            # Not ended as far as is known here: if it is executed here again, its events go on in number.
+            self._core.spoken[conversation_id, run_id] = self._turn.spoken if self._turn else 0
+            raise
 
     async def _answer(self, acquired: Acquired, signal: CancelToken, inbox: Inbox) -> Ending:
         """Have the run answered, and say how that went."""
@@ -87,7 +93,7 @@ class _Execution:
             prompt = await self._prepared(prompt, acquired.writer, signal)
         if isinstance(prompt, Exception):
             return ending_under(signal, ending_for_error(prompt))
-        turn = LiveTurn(
+        turn = self._turn = LiveTurn(
             self._core,
             acquired.writer,
             prompt,

@@ -100,7 +100,8 @@ class LiveTurn:
         self._signal = signal
         self._committed_operation = operation
         self._application = context
-        self._voice = RunVoice(core.publishing, writer.run, writer.ownership.owner, core.clock)
+        told = core.spoken.pop((writer.run.conversation_id, writer.run.id), 0)
+        self._voice = RunVoice(core.publishing, writer.run, writer.ownership.owner, core.clock, told)
         self._intake = Intake(writer.draft, self._voice, core.config.files)
         self._failures = Failures()
         self._begun = 0
@@ -119,6 +120,11 @@ class LiveTurn:
     def run(self) -> Run:
         """The run as last written."""
         return self.writer.run
+
+    @property
+    def spoken(self) -> int:
+        """The number of the last transient event."""
+        return self._voice.sequence
 
     @property
     def context(self) -> RunContext[object]:
