@@ -7,9 +7,12 @@ from typing_extensions import override
 
 from runlane.errors import (
     AbortedError,
+    ContextOverflowError,
+    ModelCallTimeoutError,
     ModelIdleTimeoutError,
     ProviderError,
     ProviderStreamCutError,
+    SseIdleTimeoutError,
 )
 from runlane.models import ProviderFailure, classify_provider_failure, is_tool_result_failure
 
@@ -61,6 +64,7 @@ def test_a_status_behind_an_exception_is_found() -> None:
         ("RATE_LIMIT", "rate-limited"),
         ("ratelimited", "rate-limited"),
         ("rate-limit", "rate-limited"),
+        ("rate.limit", "rate-limited"),
         ("Too many requests", "rate-limited"),
         ("please slow down", "rate-limited"),
         ("No endpoints found for x", "model-unavailable"),
@@ -111,11 +115,66 @@ def test_nothing_known_is_unknown(nothing: object) -> None:
         (ProviderError("x", provider="p", reason="context-overflow", status=400), "context-overflow"),
         (ProviderError("x", provider="p", status=429), "rate-limited"),
         (AbortedError(), "cancelled"),
+        (ModelCallTimeoutError(timeout=3), "timeout"),
+        (SseIdleTimeoutError(idle_timeout=3), "timeout"),
+        (ContextOverflowError("91 tokens where 60 are left"), "context-overflow"),
     ],
 )
 def test_types_of_our_own_come_first(error: Exception, reason: str) -> None:
     """Their type, or the reason they carry, says more than their text."""
     assert classify_provider_failure(error).reason == reason
+
+
+@pytest.mark.parametrize(
+    ("message", "retryable"),
+    [
+        ("insufficient", True),
+        ("too many requests", True),
+        ("model not found", False),
+        ("context length", False),
+        ("timed out", True),
+        ("abort", False),
+        ("boom", False),
+    ],
+)
+def test_each_reason_says_whether_a_repetition_could_work(message: str, retryable: bool) -> None:  # noqa: FBT001
+    """The column of the table, for reasons found by words."""
+    assert classify_provider_failure(message).retryable is retryable
+
+
+PHRASES = ("insufficient", "slow down", "unknown model", "too many tokens", "timeout", "cancelled")
+REASONS = ("insufficient-credits", "rate-limited", "model-unavailable", "context-overflow", "timeout", "cancelled")
+
+
+@pytest.mark.parametrize("place", range(len(PHRASES)))
+def test_of_several_phrases_the_first_of_the_table_decides(place: int) -> None:
+    """Whatever their order in the message."""
+    assert classify_provider_failure(" ".join(reversed(PHRASES[place:]))).reason == REASONS[place]
+
+
+def test_words_count_at_the_top_only() -> None:
+    """A message inside a cause or response is not the failure's own."""
+    for link in ("cause", "response", "error"):
+        assert classify_provider_failure({link: {"message": "timed out"}}).reason == "unknown"
+
+
+def test_the_first_link_that_is_there_is_followed_and_no_other() -> None:
+    """A cause that holds nothing hides the response beside it."""
+    assert classify_provider_failure({"cause": {}, "response": {"status": 429}}).reason == "unknown"
+    assert classify_provider_failure({"cause": None, "response": {"status": 429}}).reason == "rate-limited"
+
+
+def test_a_status_outside_the_range_is_none() -> None:
+    """The first field that holds one from 400 to 599 counts."""
+    assert classify_provider_failure({"statusCode": 200, "status": 600, "code": 429.0}).status == 429
+    assert classify_provider_failure({"status": "429"}) == ProviderFailure("unknown", retryable=False, evidence="none")
+
+
+def test_an_unmapped_status_is_reported_beside_the_words() -> None:
+    """The words decide, the status is kept."""
+    assert classify_provider_failure({"status": 503, "message": "slow down"}) == ProviderFailure(
+        "rate-limited", retryable=True, evidence="message", status=503
+    )
 
 
 def test_a_circle_of_causes_ends() -> None:

@@ -1,12 +1,16 @@
 """What was spent is added without pretending to know more than was said."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runlane.models import ModelUsage, add_usage, usage_from_model
+from runlane.models import ModelUsage, ResolvedModel, ResponseInfo, add_usage, stated_usage, usage_from_model
 from runlane.models._usage import merge_usage, read_count, read_money
 from runlane.records import CostValue, Usage, UsageValue
+from runlane.testing import ScriptedModel
 
 _FIELDS = ("input_tokens", "output_tokens", "reasoning_tokens", "cache_read_tokens", "cache_write_tokens")
 
@@ -131,3 +135,72 @@ def test_the_algebra(first: Usage, second: Usage, third: Usage) -> None:
         known = [value for value in values if value is not None]
         assert added.value == (sum(known) if known else None)
         assert added.provenance == ("computed" if known else "unavailable")
+
+
+_REPORTS = st.builds(
+    ModelUsage,
+    **dict.fromkeys(_FIELDS, st.none() | st.integers(0, 1000)),
+    cost=st.none() | st.floats(0, 10),
+)
+
+
+@given(reports=st.lists(_REPORTS, min_size=1, max_size=6))
+def test_cumulative_figures_are_never_added(reports: list[ModelUsage]) -> None:
+    """Of any reports of one response the last one that states a figure is the figure; none is a sum."""
+    merged: ModelUsage | None = None
+    for report in reports:
+        merged = merge_usage(merged, report)
+    assert merged is not None
+    for field in (*_FIELDS, "cost"):
+        given_figures = [value for report in reports if (value := getattr(report, field)) is not None]
+        assert getattr(merged, field) == (given_figures[-1] if given_figures else None)
+    assert merge_usage(merged, merged) == merged
+
+
+@given(steps=st.lists(_USAGES, min_size=1, max_size=6), data=st.data())
+def test_a_total_does_not_care_where_it_is_cut(steps: list[Usage], data: st.DataObject) -> None:
+    """A run that is taken over goes on from the total it has, and comes to what one execution would have."""
+    cut = data.draw(st.integers(0, len(steps) - 1))
+    before = total(*steps[: cut + 1])
+    for one in steps[cut + 1 :]:
+        before = add_usage(before, one)
+    assert before == total(*steps)
+
+
+@given(steps=st.lists(_USAGES, min_size=2, max_size=6))
+def test_one_unknown_cost_makes_the_total_unknown_for_good(steps: list[Usage]) -> None:
+    """Known only if every step's is known and in one currency; then it is their sum."""
+    cost = total(*steps).cost
+    costs = [one.cost for one in steps]
+    assert cost is not None
+    known = all(one is not None and one.value is not None for one in costs)
+    same = len({one.currency for one in costs if one is not None}) == 1
+    assert (cost.value is not None) == (known and same)
+    assert cost.provenance == ("computed" if known and same else "unavailable")
+
+
+def test_stated_usage_leaves_no_figure_out() -> None:
+    """What is absent is unavailable, what is there is untouched."""
+    known = UsageValue(value=3, provenance="estimated")
+    stated = stated_usage(Usage(input_tokens=known, output_tokens=UsageValue(provenance="unavailable")))
+    assert stated == Usage.unknown().model_copy(update={"input_tokens": known})
+
+
+@pytest.mark.parametrize(
+    "hook", [lambda _: 1 / 0, lambda _: None, lambda _: {"input_tokens": 1}], ids=["raises", "nothing", "a mapping"]
+)
+def test_an_adapter_that_cannot_read_its_provider_fails_no_run(hook: Callable[[object], Any]) -> None:
+    """Its step is of unknown spend, and its upstream provider is nobody."""
+    model = ResolvedModel(model="m", provider=ScriptedModel("x"), normalize_usage=hook, resolve_response_provider=hook)
+    assert model.usage_of(ModelUsage(input_tokens=1)) == Usage.unknown()
+    assert model.response_provider_of(ResponseInfo(upstream_provider="y")) is None
+
+
+def test_what_an_adapter_leaves_out_is_unavailable() -> None:
+    """Usage is stated whole whoever read it."""
+    usage = Usage(
+        input_tokens=UsageValue(value=1, provenance="provider-reported"),
+        output_tokens=UsageValue(provenance="unavailable"),
+    )
+    model = ResolvedModel(model="m", provider=ScriptedModel("x"), normalize_usage=lambda _: usage)
+    assert model.usage_of(None) == stated_usage(usage)

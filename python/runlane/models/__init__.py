@@ -79,7 +79,7 @@ from runlane.models._stream import (
     UsageReport,
 )
 from runlane.models._tokens import BYTE_BOUND, ByteBound, OpenAITokens, TokenCounter, count_tool_schemas
-from runlane.models._usage import add_usage, usage_from_model
+from runlane.models._usage import add_usage, stated_usage, usage_from_model
 
 __all__ = [
     "BYTE_BOUND",
@@ -156,6 +156,7 @@ __all__ = [
     "repair_text",
     "repair_value",
     "search_model_catalog",
+    "stated_usage",
     "usage_from_model",
     "validate_messages",
     "validate_model_snapshot",

@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final, Literal, TypeAlias
 
-from runlane.errors import ModelIdleTimeoutError, ProviderError, ProviderStreamCutError
+from runlane.errors import (
+    AbortedError,
+    ContextOverflowError,
+    ModelCallTimeoutError,
+    ModelIdleTimeoutError,
+    ProviderError,
+    ProviderStreamCutError,
+    SseIdleTimeoutError,
+)
 from runlane.models._repair import parse_json, repair_text
 
 __all__ = [
@@ -57,13 +65,20 @@ _BY_STATUS: Final[Mapping[int, ProviderFailureReason]] = {
 
 _WORDS: Final[Mapping[ProviderFailureReason, str]] = {
     "insufficient-credits": "insufficient|not enough credit|payment required|quota exceeded",
-    "rate-limited": "rate[ _-]?limit|too many requests|slow down",
+    "rate-limited": r"rate[\W_]?limit|too many requests|slow down",
     "model-unavailable": "no endpoints found|model not found|unknown model|no allowed providers",
     "context-overflow": "context length|maximum context|too many tokens|prompt is too long",
     "timeout": "timed out|time out|timeout|deadline exceeded|etimedout",
     "cancelled": "abort|cancell?ed",
 }
 """The phrases of each reason, in order of precedence."""
+
+_BY_TYPE: Final[tuple[tuple[tuple[type[Exception], ...], ProviderFailureReason], ...]] = (
+    ((ProviderStreamCutError,), "stream-cut"),
+    ((ModelIdleTimeoutError, ModelCallTimeoutError, SseIdleTimeoutError), "timeout"),
+    ((ContextOverflowError,), "context-overflow"),
+    ((AbortedError,), "cancelled"),
+)
 
 _BY_WORDS: Final = tuple((reason, re.compile(phrases, re.IGNORECASE)) for reason, phrases in _WORDS.items())
 
@@ -263,10 +278,10 @@ def _presentable(message: str, secrets: tuple[str, ...]) -> str:
 
 
 def _own_failure(failure: object) -> ProviderFailure | None:
-    if isinstance(failure, ProviderStreamCutError):
-        return ProviderFailure("stream-cut", retryable=True, evidence="none")
-    if isinstance(failure, ModelIdleTimeoutError):
-        return ProviderFailure("timeout", retryable=True, evidence="none")
+    """Return what an error of runlane's own says by its type; None if that says nothing."""
+    for kinds, reason in _BY_TYPE:
+        if isinstance(failure, kinds):
+            return ProviderFailure(reason, _RETRYABLE[reason], evidence="none")
     if isinstance(failure, ProviderError):
         for reason, retryable in _RETRYABLE.items():
             if failure.reason == reason != "unknown":
@@ -289,7 +304,7 @@ def _find_status(failure: object) -> int | None:
     for _ in range(_DEPTH):
         for name in ("status_code", "statusCode", "status", "code"):
             value = _field(holder, name)
-            if isinstance(value, int) and not isinstance(value, bool) and value in FAILURES:
+            if isinstance(value, int | float) and not isinstance(value, bool) and value in FAILURES:
                 return int(value)
         following = (_field(holder, name) for name in ("cause", "__cause__", "response", "error"))
         holder = next((item for item in following if item is not None), None)

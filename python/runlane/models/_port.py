@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 from runlane.contracts import CancelToken, Id
 from runlane.models._messages import AnyModelMessage, ModelFunction
 from runlane.models._stream import ModelPart, ModelUsage, ResponseInfo, StreamNote
-from runlane.models._usage import usage_from_model
+from runlane.models._usage import stated_usage, usage_from_model
 from runlane.records import Usage
 
 __all__ = [
@@ -127,14 +127,28 @@ class ResolvedModel:
     resolve_response_provider: ResponseProviderResolver | None = None
 
     def usage_of(self, reported: ModelUsage | None, /) -> Usage:
-        """State what one step of this model spent, by the adapter's reading if it has one.
+        """State what one step of this model spent, by the adapter's reading if it has one; all six figures are there.
+
+        An adapter that raises, or gives something else than usage, has read nothing: an answered run does not fail over
+        a bad number.
 
         Args:
             reported: What the provider reported last in the step, or None if it reported nothing.
         """
-        return (self.normalize_usage or usage_from_model)(reported)
+        if self.normalize_usage is None:
+            return usage_from_model(reported)
+        try:
+            usage: object = self.normalize_usage(reported)
+        except Exception:  # noqa: BLE001 - a foreign hook may do anything
+            usage = None
+        return stated_usage(usage) if isinstance(usage, Usage) else Usage.unknown()
 
     def response_provider_of(self, info: ResponseInfo, /) -> str | None:
         """Return the upstream provider that served a response, never an empty name."""
-        resolver = self.resolve_response_provider
-        return (info.upstream_provider if resolver is None else resolver(info)) or None
+        if self.resolve_response_provider is None:
+            return info.upstream_provider or None
+        try:
+            name: object = self.resolve_response_provider(info)
+        except Exception:  # noqa: BLE001 - a foreign hook may do anything
+            name = None
+        return name if isinstance(name, str) and name else None

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 from runlane.models._stream import ModelUsage
 from runlane.records import CostValue, Usage, UsageValue
 
-__all__ = ["add_usage", "merge_usage", "read_count", "read_money", "usage_from_model"]
+__all__ = ["add_usage", "merge_usage", "read_count", "read_money", "stated_usage", "usage_from_model"]
 
 _LARGEST: Final = 2**53 - 1
 """The largest integer every JSON reader holds exactly (RFC 8259, section 6)."""
@@ -84,6 +84,18 @@ def usage_from_model(usage: ModelUsage | None, /) -> Usage:
         cost=_NO_COST
         if cost is None
         else CostValue(value=cost, currency=_currency(currency), provenance="provider-reported"),
+    )
+
+
+def stated_usage(usage: Usage, /) -> Usage:
+    """Return usage with all six figures; one that is absent is `unavailable`. What is stored or told is stated."""
+    return Usage(
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        reasoning_tokens=usage.reasoning_tokens or _UNKNOWN,
+        cache_read_tokens=usage.cache_read_tokens or _UNKNOWN,
+        cache_write_tokens=usage.cache_write_tokens or _UNKNOWN,
+        cost=usage.cost or _NO_COST,
     )
 
 
