@@ -18,9 +18,13 @@ from runlane.models import (
     FunctionCallDelta,
     ModelAssistantToolMessage,
     ModelToolResultMessage,
+    ModelUsage,
     ReasoningDelta,
     ResolvedModel,
+    ResponseInfo,
+    SourceOutput,
     TextDelta,
+    UsageReport,
 )
 from runlane.records import ReasoningPart, TextPart, ToolCallPart, ToolResultPart
 from runlane.runtime import AgentRuntime, ModelRequest
@@ -316,3 +320,43 @@ async def test_a_checkpoint_of_a_lost_run_stops_the_execution() -> None:
         after = await scene.store.inner.load_run(CONVERSATION, ticket.run_id)
     assert after is not None
     assert (after.run.state, after.run.revision) == ("queued", view.run.revision + 1)
+
+
+@pytest.mark.parametrize(
+    ("parts", "is_output"),
+    [
+        ([TextDelta("")], False),
+        ([TextDelta("x")], True),
+        ([ReasoningDelta(phase="start")], False),
+        ([ReasoningDelta("hm")], True),
+        (
+            [FunctionCallDelta(0, id="c", name="look_up", arguments='{"a"'), FunctionCallDelta(0, arguments=": 1}")],
+            True,
+        ),
+        ([FunctionCallDelta(0, id="c", name="look_up")], True),
+        ([SourceOutput("s", "https://example.org")], False),
+        ([UsageReport(ModelUsage(input_tokens=1))], False),
+        ([ResponseInfo(response_id="r")], False),
+    ],
+    ids=[
+        "empty-text",
+        "text",
+        "framing",
+        "reasoning",
+        "arguments",
+        "call-without-arguments",
+        "source",
+        "usage",
+        "info",
+    ],
+)
+async def test_what_counts_as_first_output(parts: list[ScriptedStep], is_output: bool) -> None:  # noqa: FBT001
+    """Text, reasoning, arguments of a call, or a whole call; framing, metadata, usage and sources do not."""
+    model = ScriptedModel([*parts, FinishReport("length")])
+    async with opened(model) as scene:
+        result = await scene.runtime.submit(CONVERSATION, "Hi").result
+    operation = result.run.last_operation
+    assert operation is not None
+    assert (operation.phase, operation.first_output_at is not None) == ("completed", is_output)
+    assert result.metrics is not None
+    assert (result.metrics.ttft_ms is not None) is is_output

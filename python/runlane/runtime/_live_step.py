@@ -73,6 +73,8 @@ class LiveStep:
 
     __slots__ = (
         "_failures",
+        "_has_calls",
+        "_has_output",
         "_heard",
         "_idle",
         "_parts",
@@ -93,6 +95,8 @@ class LiveStep:
         self._watched: Watched | None = None
         self._parts: AsyncIterator[ModelPart] | None = None
         self._heard = 0
+        self._has_calls = False
+        self._has_output = False
         self.finish: FinishReport | None = None
         self.is_silent = False
         self.response = ResponseInfo()
@@ -155,9 +159,11 @@ class LiveStep:
         if self._heard % _TURN == 0:
             # A provider whose bytes are all there already never waits, and neither does a store in memory.
             await anyio.lowlevel.checkpoint()
-        self._listen()
+        watched = self._watched
+        if watched is not None:
+            self._idle.listen(watched)
         try:
-            part = await anext(self._parts)
+            part = await self._parts.__anext__()
         except StopAsyncIteration:
             cut = ProviderStreamCutError()
             self._note_failure(cut)
@@ -166,7 +172,9 @@ class LiveStep:
             self._note_failure(error)
             raise
         finally:
-            self._hear_nothing()
+            if watched is not None:
+                watched.heard = None
+        self._writer.count_part()
         self._note(part)
         return part
 
@@ -174,27 +182,39 @@ class LiveStep:
         self._failures.note(error, origin)
         self.is_silent = isinstance(error, ModelIdleTimeoutError)
 
-    def _listen(self) -> None:
-        if self._watched is not None:
-            self._idle.listen(self._watched)
-
     def _hear_nothing(self) -> None:
         if self._watched is not None:
             self._watched.heard = None
 
     def _note(self, part: ModelPart) -> None:
-        writer = self._writer
-        writer.count_part()
         if isinstance(part, TextDelta):
-            if part.text:
-                writer.first_output()
-        elif isinstance(part, FinishReport):
-            self.finish = part
-        elif isinstance(part, UsageReport):
-            writer.spend.report(part.usage)
-        elif isinstance(part, ResponseInfo):
-            self.response = part
-        elif (isinstance(part, ReasoningDelta) and part.text) or (
-            isinstance(part, FunctionCallDelta) and part.arguments
-        ):
-            writer.first_output()
+            is_output = bool(part.text)
+        elif isinstance(part, FunctionCallDelta):
+            self._has_calls = True
+            is_output = bool(part.arguments)
+        elif isinstance(part, ReasoningDelta):
+            is_output = bool(part.text)
+        else:
+            self._note_fact(part)
+            return
+        if is_output:
+            self._note_output()
+
+    def _note_output(self) -> None:
+        if not self._has_output:
+            self._has_output = True
+            self._writer.first_output()
+
+    def _note_fact(self, part: ModelPart) -> None:
+        match part:
+            case FinishReport():
+                self.finish = part
+                if self._has_calls:
+                    # A call without arguments is output once it is complete.
+                    self._note_output()
+            case UsageReport():
+                self._writer.spend.report(part.usage)
+            case ResponseInfo():
+                self.response = part
+            case _:
+                pass

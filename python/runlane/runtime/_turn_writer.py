@@ -6,6 +6,7 @@ next step's start, or the end of the run), and the first output rides with the f
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Final
 
 import anyio
@@ -14,8 +15,9 @@ from runlane.contracts import CancelToken
 from runlane.delivery import DraftView
 from runlane.errors import RuntimeConflictError
 from runlane.records import Ownership, Part, Run, RunOperation, RunOperationPhase, Usage
+from runlane.runtime._announcing import Extras
 from runlane.runtime._core import RuntimeCore
-from runlane.runtime._draft import Draft
+from runlane.runtime._draft import Draft, DraftMark
 from runlane.runtime._lane import ConversationLane
 from runlane.runtime._spend import Spend
 from runlane.store import AppendEvent, Applied, CheckpointRunAssistant, Command, DraftPatch, RecordRunOperation
@@ -170,12 +172,8 @@ class TurnWriter:
             at = self._core.clock.now()
             outcome: Applied | None = None
             for _ in range(_ATTEMPTS):
-                commands = [*entries, *self._commands(patch, owed)]
-                outcomes = await self._lane.commit(
-                    commands,
-                    metrics=self.spend.metrics(partial=True),
-                    draft=DraftView(lambda: self.draft.view(mark, at)),
-                )
+                commands = [*entries, *self._commands(patch, owed, usage)]
+                outcomes = await self._lane.commit(commands, **self._told(mark, at))
                 if isinstance(outcomes[-1], Applied) and len(outcomes) == len(commands):
                     outcome = outcomes[-1]
                     break
@@ -192,13 +190,21 @@ class TurnWriter:
             self._parts = 0
             self._written_at = self._core.clock.monotonic()
 
+    def _told(self, mark: DraftMark, at: datetime) -> Extras:
+        """Return what a checkpoint's event says beyond its commit; nothing if nobody hears it."""
+        if not self._core.publishing.wanted(self.run.conversation_id):
+            return {}
+        draft = DraftView(lambda: self.draft.view(mark, at))
+        return {"metrics": self.spend.metrics(partial=True), "draft": draft}
+
     def _open_output(self) -> tuple[RunOperation, ...]:
         return (self.operation,) if self._owes_first_output and self.operation is not None else ()
 
-    def _commands(self, patch: DraftPatch | None, operations: tuple[RunOperation, ...]) -> list[Command]:
+    def _commands(
+        self, patch: DraftPatch | None, operations: tuple[RunOperation, ...], usage: Usage | None
+    ) -> list[Command]:
         commands: list[Command] = []
         revision = self.run.revision
-        usage: Usage | None = self.spend.so_far
         if patch is not None:
             commands.append(
                 CheckpointRunAssistant(
