@@ -16,6 +16,7 @@ from runlane.cli._demo import DemoFlags, demo
 from runlane.cli._exits import Exit
 from runlane.cli._failure import Failure
 from runlane.cli._flags import CommonFlags, add_command, common_flags
+from runlane.cli._flow_check import FlowCheckFlags, flow_check
 from runlane.cli._terminal import Form, Terminal, write_nowhere
 
 __all__ = ["run"]
@@ -54,6 +55,9 @@ def _application() -> typer.Typer:
     app.callback(invoke_without_command=True)(_root)
     add_command(app, "chat", ChatFlags, chat)
     add_command(app, "demo", DemoFlags, demo)
+    flow = typer.Typer(help="Workflows of your own.", no_args_is_help=True)
+    add_command(flow, "flow.check", FlowCheckFlags, flow_check)
+    app.add_typer(flow, name="flow")
     return app
 
 

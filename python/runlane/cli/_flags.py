@@ -99,12 +99,12 @@ def common_flags() -> list[inspect.Parameter]:
     return _parameters(CommonFlags)
 
 
-def add_command(app: typer.Typer, name: str, flags: type[F], body: Callable[[Call, F], Awaitable[int]], /) -> None:
+def add_command(app: typer.Typer, path: str, flags: type[F], body: Callable[[Call, F], Awaitable[int]], /) -> None:
     """Give `app` a command.
 
     Args:
-        app: Where it goes; its callback leaves the common flags in the context's `obj`.
-        name: Its name, also in the schema of its JSON.
+        app: Where it goes; the root's callback leaves the common flags in the context's `obj`.
+        path: Its name, behind those of the groups it is in and a dot each; so it stands in the schema of its JSON.
         flags: A dataclass whose fields say, annotated with `typer.Option` or `typer.Argument`, what the command takes.
         body: What it does, as a coroutine; returns the exit code. Its docstring is the help text.
     """
@@ -113,13 +113,13 @@ def add_command(app: typer.Typer, name: str, flags: type[F], body: Callable[[Cal
         inner, own = _split(values)
         outer = context.obj if isinstance(context.obj, CommonFlags) else CommonFlags()
         common = outer.under(inner)
-        return _guarded(name, common, lambda call: anyio.run(partial(body, call, flags(**own))))
+        return _guarded(path, common, lambda call: anyio.run(partial(body, call, flags(**own))))
 
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     signature = inspect.Signature([context, *_parameters(flags), *common_flags()])
     command.__signature__ = signature  # type: ignore[attr-defined]  # what typer reads the flags from
     command.__doc__ = body.__doc__
-    app.command(name)(command)
+    app.command(path.rpartition(".")[2])(command)
 
 
 def _guarded(name: str, common: CommonFlags, work: Callable[[Call], int], /) -> int:

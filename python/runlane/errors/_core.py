@@ -14,6 +14,7 @@ __all__ = [
     "DuplicateRegistrationError",
     "EngineBindingError",
     "EngineBusyError",
+    "EngineTimeoutError",
     "MissingEntryError",
     "OutOfTurnError",
     "PolicyRejectedError",
@@ -66,16 +67,26 @@ class WorkflowContractError(RunlaneError):
         workflow_id: The workflow, if it has a name yet.
         node_id: The node at fault, if it is one node's.
         rule: Which rule, such as `unbounded_cycle`.
+        others: What else is wrong with the same definition, each as an error of its own.
     """
 
     code = "workflow.contract"
     retryable: bool | None = False
 
-    def __init__(self, message: str, *, rule: str, workflow_id: str | None = None, node_id: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        rule: str,
+        workflow_id: str | None = None,
+        node_id: str | None = None,
+        others: Iterable[WorkflowContractError] = (),
+    ) -> None:
         super().__init__(f"{rule}: {message}")
         self.rule = rule
         self.workflow_id = workflow_id
         self.node_id = node_id
+        self.others = tuple(others)
 
 
 class DuplicateRegistrationError(CommandRefusedError):
@@ -131,6 +142,21 @@ class EngineBusyError(CommandRefusedError):
 
     def __init__(self, message: str = "the engine is running; wait for the end of its run, or make another") -> None:
         super().__init__(message)
+
+
+class EngineTimeoutError(RunlaneError, TimeoutError):
+    """A run of an engine took longer than its caller allows.
+
+    Attributes:
+        timeout: The limit, in seconds.
+    """
+
+    code = "engine.timeout"
+    retryable: bool | None = None
+
+    def __init__(self, *, timeout: float) -> None:
+        super().__init__(f"the run took longer than {timeout:g} s")
+        self.timeout = timeout
 
 
 class RunnerBusyError(CommandRefusedError):

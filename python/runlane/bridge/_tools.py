@@ -1,0 +1,136 @@
+"""The mounted tools of a turn, as the nodes of a workflow invoke them."""
+
+from __future__ import annotations
+
+import json
+from typing import Final, NoReturn
+
+import anyio
+
+from runlane.clock import Clock
+from runlane.contracts import (
+    CancelToken,
+    ExecutionOptions,
+    Id,
+    InvocationResult,
+    ToolCallRecord,
+    ToolResult,
+    elapsed_ms,
+    timestamp_ms,
+)
+from runlane.errors import ToolError, UsageError
+from runlane.ids import IdSource
+from runlane.records import ToolCallPart, ToolResultPart
+from runlane.runtime import Turn
+from runlane.tools import ToolInvocationRequest
+
+__all__ = ["WAITS_FOR_CONSENT", "TurnToolInvoker"]
+
+WAITS_FOR_CONSENT: Final = object()
+"""Why a workflow stops whose tool call waits for somebody's consent."""
+
+
+class TurnToolInvoker:
+    """Invokes the tools of a turn: calls and results become part of the answer, the fence is asked, consent applies.
+
+    A call that fails raises what the model would have been told as a `ToolError`. A call that waits for consent stops
+    the workflow; the turn ends with the call pending.
+
+    A workflow that begins again, after a crash or after consent, meets the results of calls that were carried out
+    before: the n-th call, to the same tool and with the same arguments, gives the result on record and enters no
+    handler. A workflow that then asks for something else has it carried out anew.
+    """
+
+    def __init__(self, turn: Turn, waiting: CancelToken, clock: Clock, ids: IdSource, /) -> None:
+        """Serve a turn; `waiting` is tripped with `WAITS_FOR_CONSENT` when a call waits."""
+        self._turn = turn
+        self._waiting = waiting
+        self._clock = clock
+        self._ids = ids
+        self._known = _results_on_record(turn)
+        self._count = 0
+
+    async def invoke(
+        self, request: ToolInvocationRequest, options: ExecutionOptions | None = None, /
+    ) -> ToolResult[object]:
+        """Carry one call out.
+
+        Raises:
+            ToolError: The tool is unknown, was refused, or failed; never with its cause.
+            UsageError: The input is not JSON.
+        """
+        call = self._call(request)
+        started_at, started = timestamp_ms(self._clock.now()), self._clock.monotonic()
+        result = self._known.get((call.call_id, call.tool_name, call.arguments))
+        if result is None:
+            result = await self._carry_out(self._turn.tools.distinct((call,))[0])
+        if result.outcome != "success":
+            raise _error_of(result)
+        diagnostics = None if options is None else options.diagnostics
+        receipt = ToolCallRecord(
+            invocation_id=Id(self._ids.new("invocation")),
+            span_id=None if diagnostics is None else diagnostics.identity.span_id,
+            run_id=Id(self._turn.run.id),
+            started_at=started_at,
+            duration_ms=elapsed_ms(started, self._clock.monotonic()),
+            status="succeeded",
+            tool_id=Id(request.tool_id),
+            identity=f"{self._turn.run.id}:{result.call_id}",
+            call_id=Id(result.call_id),
+        )
+        return InvocationResult(value=result.output, receipt=receipt)
+
+    def _call(self, request: ToolInvocationRequest) -> ToolCallPart:
+        try:
+            arguments = json.dumps(request.input, ensure_ascii=False, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise UsageError(f"must be JSON: {error}", argument="tool_input") from None
+        self._count += 1
+        return ToolCallPart(
+            call_id=request.call_id or f"flow-{self._count}",
+            tool_name=request.tool_id,
+            arguments=arguments,
+            input=json.loads(arguments),
+        )
+
+    async def _carry_out(self, call: ToolCallPart) -> ToolResultPart:
+        await self._turn.emit(call)
+        results = await self._turn.tools.answer((call,))
+        if results is None:
+            await self._wait_for_consent()
+        return results[0]
+
+    async def _wait_for_consent(self) -> NoReturn:
+        """Stop the workflow: its token trips, and nothing after this is reached."""
+        self._waiting.cancel(WAITS_FOR_CONSENT)
+        await anyio.sleep_forever()
+        raise AssertionError  # pragma: no cover - the token ended the wait
+
+
+def _results_on_record(turn: Turn) -> dict[tuple[str, str, str], ToolResultPart]:
+    """Return what calls gave since the input that is being answered: in this run, and in one it goes on from."""
+    parts: list[object] = []
+    for message in turn.messages:
+        if message.role == "user":
+            parts.clear()
+        else:
+            parts += message.items
+    parts += turn.step_parts()
+    calls = {part.call_id: part for part in parts if isinstance(part, ToolCallPart)}
+    return {
+        (call.call_id, call.tool_name, call.arguments): part
+        for part in parts
+        if isinstance(part, ToolResultPart) and (call := calls.get(part.call_id)) is not None
+    }
+
+
+def _error_of(result: ToolResultPart) -> ToolError:
+    """Return a failed result as the error it was told as."""
+    facts = result.output if isinstance(result.output, dict) else {}
+    code, retryable, details, hint = (facts.get(name) for name in ("error", "retryable", "details", "_hint"))
+    return ToolError(
+        code if isinstance(code, str) else "tool.internal",
+        retryable=retryable if isinstance(retryable, bool) else None,
+        details={**details} if isinstance(details, dict) else None,
+        hint=hint if isinstance(hint, str) else None,
+    )
