@@ -90,7 +90,7 @@ workflow = define_workflow(
 
 async def main(provider: ChatProvider, subject: str = "the sea") -> str:
     """Run the loop once and return the text it ends with."""
-    engine = AgentCoreEngine(
+    engine: AgentCoreEngine[object] = AgentCoreEngine(
         AgentCoreEngineSetup[object](model=AgentModelBinding(provider=provider), workflow=workflow, app=None)
     )
     result = await engine.run(state={"prompt": subject})

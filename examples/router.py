@@ -74,7 +74,7 @@ def _answering(kind: str, system: str) -> AgentWorkflow[Desk]:
         request = ModelCallRequest(stage=Id(kind), system=system, prompt=str(context.state["question"]))
         return {"answer": (await context.model.call(request)).value}
 
-    node = WorkflowNode(id=Id("answer"), run=answer, requires=["question"], routes=[route(complete="answer")])
+    node = WorkflowNode[Desk](id=Id("answer"), run=answer, requires=["question"], routes=[route(complete="answer")])
     return define_workflow(AgentWorkflowDefinition[Desk](id=Id(kind), start=Id("answer"), nodes=[node]))
 
 
@@ -130,7 +130,7 @@ _DESK = Desk({"bill": _answering("bill", "You explain bills."), "fault": _answer
 
 async def main(provider: ChatProvider, *questions: str) -> list[str]:
     """Answer questions one after the other with one engine, so that its memory serves them all."""
-    engine = AgentCoreEngine(
+    engine: AgentCoreEngine[Desk] = AgentCoreEngine(
         AgentCoreEngineSetup[Desk](
             model=AgentModelBinding(provider=provider),
             workflow=workflow,
