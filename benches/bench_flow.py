@@ -143,5 +143,3 @@ def bench_visit_with_diagnostics() -> Row:
     return Row(
         looping(loop, engine(scope)), [Peer("itself without", looping(loop, engine()), at_most(2))], clean=loop.close
     )
-
-

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, TypeVar, cast
@@ -219,17 +220,30 @@ class ChargedCall(Generic[Out]):
         prepared, facts = self._prepared, self._facts
         await self._tell_start()
         collector = prepared._asking.create_collector()  # noqa: SLF001 - one object in two modules
-        manager = facts.provider.open_stream(prepared.messages, self._context())
-        parts = await manager.__aenter__()
-        try:
-            await self._read(parts, collector)
-        except BaseException as error:
-            await self._close(manager, error)
-            raise
-        await self._close(manager, None)
+        await self._stream(facts.provider.open_stream(prepared.messages, self._context()), collector)
         if self._heard.finish is None:
             raise ProviderStreamCutError
         return await collector.finish()
+
+    async def _stream(
+        self, manager: AbstractAsyncContextManager[AsyncIterator[ModelPart]], collector: ModelResponseCollector[Out]
+    ) -> None:
+        """Read a stream to its end and close it, in time whatever ended it."""
+        failure: BaseException | None = None
+        # The scope is around the opening too: what a provider opens may hold scopes of its own until it is closed.
+        with anyio.CancelScope() as closing:
+            parts = await manager.__aenter__()
+            try:
+                await self._read(parts, collector)
+            except BaseException as error:
+                failure = error
+                raise
+            finally:
+                closing.shield = True
+                closing.deadline = anyio.current_time() + self._facts.settings.close_timeout
+                await self._close(manager, failure)
+        if failure is not None:
+            raise failure
 
     def _context(self) -> ModelProviderContext:
         prepared, facts = self._prepared, self._facts
@@ -269,17 +283,16 @@ class ChargedCall(Generic[Out]):
         await facts.ports.output(event)
 
     async def _close(self, manager: Any, error: BaseException | None) -> None:  # noqa: ANN401 - a context manager
-        """Close the stream, in time, and let nothing that goes wrong here be heard."""
+        """Close the stream, and let nothing that goes wrong here be heard."""
         kind = None if error is None else type(error)
         traceback = None if error is None else error.__traceback__
-        with anyio.move_on_after(self._facts.settings.close_timeout, shield=True):
-            try:
-                await manager.__aexit__(kind, error, traceback)
-            except Exception:  # noqa: BLE001, S110 - the outcome of the call is decided
-                pass
-            except BaseException as raised:
-                if raised is not error:
-                    raise
+        try:
+            await manager.__aexit__(kind, error, traceback)
+        except Exception:  # noqa: BLE001, S110 - the outcome of the call is decided
+            pass
+        except BaseException as raised:
+            if raised is not error:
+                raise
 
     # ---- telling
 
