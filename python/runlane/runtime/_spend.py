@@ -66,12 +66,14 @@ class Spend:
         self._first_output = self._clock.monotonic()
         return True
 
-    def end_step(self) -> None:
-        """Add the call that just ended."""
+    def end_step(self, *, finished: bool) -> None:
+        """Add the call that just ended; one that was cut before anything was reported adds nothing, not even doubt."""
         if self._model is None:
             return
+        self.finished = finished
         self.last_step = self._model.usage_of(self._step)
-        self._total = add_usage(self._total, self.last_step)
+        if finished or self._step is not None:
+            self._total = add_usage(self._total, self.last_step)
         self._model = self._step = None
 
     def add(self, usage: Usage, /) -> None:

@@ -125,8 +125,7 @@ class TurnWriter:
         elif given_up or self._signal.cancelled:
             phase = "cancelled"
         self._owed.append(operation.model_copy(update={"phase": phase, "finished_at": self._core.clock.now()}))
-        self.spend.end_step()
-        self.spend.finished = finished
+        self.spend.end_step(finished=finished)
 
     def owe(self, entry: AppendEvent, /) -> None:
         """Have a ledger entry written with whatever is written next."""
