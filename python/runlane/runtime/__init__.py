@@ -63,6 +63,7 @@ from runlane.runtime._steps import (
     StepPrompt,
     StopPolicy,
 )
+from runlane.runtime._summaries import summarize_with
 from runlane.runtime._tickets import Admission, RecordIds, RunResult, RunTicket
 from runlane.runtime._tool_source import ToolSource
 from runlane.runtime._tools_config import ToolsConfig
@@ -161,4 +162,5 @@ __all__ = [
     "define_protocol",
     "has_terminal_output",
     "record_retry_decision",
+    "summarize_with",
 ]
