@@ -10,9 +10,7 @@ from anyio.lowlevel import checkpoint
 
 from runlane.contracts import CancelToken, ExecutionOptions, Id, error_contexts
 from runlane.diagnostics import (
-    CoreEvent,
     CreateDiagnosticsOptions,
-    ModelFinished,
     create_diagnostics,
 )
 from runlane.errors import (
@@ -36,7 +34,6 @@ from runlane.runner import (
     TransportKey,
     create_model_transport,
     native_function_interaction,
-    retry_multiple_model_calls,
 )
 from runlane.testing import FakeClock
 from tests.diagnostics.listening import Watcher
@@ -462,76 +459,6 @@ async def test_cancelled_at_every_await_the_state_stays_right() -> None:
         assert (await speaks.call(ASK)).value == "somemorewords"
 
 
-async def test_the_runner_tells_what_happened() -> None:
-    """Prepared, started, finished, each with the call's own span; content only where it was accepted."""
-    watcher = Watcher()
-    scope = create_diagnostics(CreateDiagnosticsOptions(run_id=Id("run"), observer=watcher, accept_content=True))
-    usage = ModelUsage(input_tokens=1, raw={"secret": 1})
-    speaks = runner(Speaker(TextDelta("said"), UsageReport(usage), STOP), diagnostics=scope)
-    result = await speaks.call(ASK)
-    assert [event.name for event in watcher.events] == [
-        "model.prepared",
-        "model.started",
-        "model.input",
-        "model.output",
-        "model.finished",
-    ]
-    call = watcher.events[1].identity
-    assert (call.stage, call.invocation_id, call.parent_span_id) == (
-        "draft",
-        result.receipt.invocation_id,
-        scope.identity.span_id,
-    )
-    assert (result.receipt.span_id, result.receipt.run_id) == (call.span_id, "run")
-    finished = watcher.events[-1].payload
-    assert isinstance(finished, ModelFinished)
-    assert (finished.status, finished.finish_reason, finished.error) == ("succeeded", "stop", None)
-    assert finished.usage == ModelUsage(input_tokens=1)
-
-
-async def test_a_refused_budget_is_told() -> None:
-    """Before any call; a failing observer does not hide the refusal."""
-    seen: list[CoreEvent] = []
-
-    def fail(event: CoreEvent) -> None:
-        seen.append(event)
-        if event.name == "budget.refused":
-            raise KeyError("observer")
-
-    scope = create_diagnostics(CreateDiagnosticsOptions(observer=Watcher(then=fail)))
-    with pytest.raises(BudgetError):
-        await runner(Speaker(), max_calls=0, diagnostics=scope).call(ASK)
-    assert [event.name for event in seen] == ["model.prepared", "budget.refused"]
-
-
-async def test_c4_an_observer_of_a_failed_call_hides_nothing() -> None:
-    """The call's own error leaves; on a good call the observer's error does."""
-
-    def fail(event: CoreEvent) -> None:
-        if event.name == "model.finished":
-            raise KeyError("observer")
-
-    scope = create_diagnostics(CreateDiagnosticsOptions(observer=Watcher(then=fail)))
-    with pytest.raises(OSError, match="down"):
-        await runner(Speaker(OSError("down")), diagnostics=scope).call(ASK)
-    good = runner(Speaker(*saying("x")), diagnostics=scope)
-    with pytest.raises(KeyError):
-        await good.call(ASK)
-    assert len(good.journal) == 1
-
-
-async def test_c2_a_runner_shows_what_its_ports_bring() -> None:
-    """Signal and diagnostics are None unless the ports set them; options of a call win over the ports."""
-    plain = runner(Speaker(*saying("x")))
-    assert (plain.signal, plain.diagnostics) == (None, None)
-    token, scope = CancelToken(), create_diagnostics()
-    bound = runner(Speaker(*saying("x")), signal=token, diagnostics=scope)
-    assert (bound.signal, bound.diagnostics) == (token, scope)
-    mine = create_diagnostics(CreateDiagnosticsOptions(run_id=Id("mine")))
-    result = await bound.call(ASK, options=ExecutionOptions(diagnostics=mine, invocation_id=Id("named")))
-    assert (result.receipt.run_id, result.receipt.invocation_id) == ("mine", "named")
-
-
 @pytest.mark.parametrize(
     ("limits", "parts"),
     [
@@ -574,44 +501,3 @@ async def test_a_collector_must_be_synchronous() -> None:
 
     with pytest.raises(UsageError, match="awaitable"):
         await runner(Speaker(*saying("x")), Wrong()).call(ASK, transport="app:wrong")
-
-
-def _answers(*ends: object) -> Callable[[], Awaitable[str]]:
-    left = list(ends)
-
-    async def answer() -> str:
-        end = left.pop(0)
-        if isinstance(end, Exception):
-            raise end
-        return str(end)
-
-    return answer
-
-
-MULTIPLE = ModelProtocolError(detail="two", code="model.multiple_calls")
-
-
-async def test_m51_only_several_calls_are_tried_another_way() -> None:
-    """The decision is by code, not by class; anything else leaves as the same object."""
-    assert await retry_multiple_model_calls(_answers("first"), _answers()) == "first"
-    assert await retry_multiple_model_calls(_answers(MULTIPLE), _answers("second")) == "second"
-    alien = OSError("alien")
-    alien.code = "model.multiple_calls"  # type: ignore[attr-defined]
-    assert await retry_multiple_model_calls(_answers(alien), _answers("second")) == "second"
-    other = ModelProtocolError(detail="none", code="model.no_call")
-    with pytest.raises(ModelProtocolError) as caught:
-        await retry_multiple_model_calls(_answers(other), _answers())
-    assert caught.value is other
-
-
-async def test_m52_the_fallback_is_final() -> None:
-    """Its error leaves, also with the same code, and without a trace of the first."""
-    second = ModelProtocolError(detail="again", code="model.multiple_calls")
-    with pytest.raises(ModelProtocolError) as caught:
-        await retry_multiple_model_calls(_answers(MULTIPLE), _answers(second))
-    assert caught.value is second
-    assert second.__context__ is None
-    with anyio.CancelScope() as scope:
-        scope.cancel()
-        await retry_multiple_model_calls(checkpoint, _answers("never"))
-    assert scope.cancelled_caught

@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import datetime
 from math import floor
 from types import FunctionType, GeneratorType
-from typing import Annotated, Any, Final, Literal, NewType, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, Literal, NewType, TypeAlias, TypeVar, overload
 
 from pydantic import Field
 
@@ -78,6 +78,14 @@ _HALF_A_NANOSECOND: Final = 5e-7
 
 _ITERABLE_COROUTINE: Final = inspect.CO_ITERABLE_COROUTINE
 _AWAITED: Final = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
+
+
+@overload
+async def resolve(value: Awaitable[T], /) -> T: ...
+
+
+@overload
+async def resolve(value: MaybeAwaitable[T], /) -> T: ...
 
 
 async def resolve(value: MaybeAwaitable[T], /) -> T:
