@@ -81,7 +81,7 @@ async def _settle(path: Path, base_url: str) -> dict[str, list[Run]]:
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_a_process_killed_at_random_moments_loses_nothing_and_answers_nothing_twice(tmp_path: Path) -> None:
-    """Seeded SIGKILLs, one after another, in the middle of three streams: every accepted input ends in exactly one answer."""
+    """Seeded SIGKILLs in the middle of three streams: every accepted input ends in exactly one answer."""
     reply = Reply(_stream(), headers={"content-type": "text/event-stream"}, chunk_size=120, delay=0.002)
     chance = random.Random(20)  # noqa: S311 - a seed, so that a red run can be repeated
     async with ReplayServer(lambda _: reply) as server:
