@@ -1,7 +1,18 @@
 """What tests of programs built on runlane need, and what runlane's own tests use."""
 
 from runlane.testing._clock import FakeClock
+from runlane.testing._faults import (
+    Answer,
+    BadJson,
+    ConnectionRefused,
+    HttpFailure,
+    ProviderStep,
+    SlowAnswer,
+    StreamCut,
+    TimeoutBeforeFirstByte,
+)
 from runlane.testing._faulty_store import Fault, FaultPlan, FaultyStore, StoreCall
+from runlane.testing._replay_models import ReplayModels
 from runlane.testing._replay_server import ReplayServer, Responder
 from runlane.testing._replies import ReceivedRequest, Reply
 from runlane.testing._scripted import Hold, Pause, ScriptedCall, ScriptedModel, ScriptedReply, ScriptedStep
@@ -11,13 +22,19 @@ from runlane.testing._store_kit import StoreCheck, StoreMaker
 
 __all__ = [
     "STORE_CHECKS",
+    "Answer",
+    "BadJson",
+    "ConnectionRefused",
     "FakeClock",
     "Fault",
     "FaultPlan",
     "FaultyStore",
     "Hold",
+    "HttpFailure",
     "Pause",
+    "ProviderStep",
     "ReceivedRequest",
+    "ReplayModels",
     "ReplayServer",
     "Reply",
     "Responder",
@@ -25,9 +42,12 @@ __all__ = [
     "ScriptedModel",
     "ScriptedReply",
     "ScriptedStep",
+    "SlowAnswer",
     "StoreCall",
     "StoreCheck",
     "StoreMaker",
+    "StreamCut",
+    "TimeoutBeforeFirstByte",
     "check_conversation",
     "check_store",
 ]

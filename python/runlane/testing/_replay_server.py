@@ -18,6 +18,7 @@ import anyio.abc
 from runlane.clock import Clock, SystemClock
 from runlane.contracts import MaybeAwaitable, resolve
 from runlane.errors import MissingDependencyError, UsageError
+from runlane.testing._faults import ProviderStep, in_turn
 from runlane.testing._replies import ReceivedRequest, Reply
 
 __all__ = ["ReplayServer", "Responder"]
@@ -62,6 +63,25 @@ class ReplayServer:
         self._bound_port: int | None = None
         self._lifetime: AbstractAsyncContextManager[None] | None = None
 
+    @classmethod
+    def by_plan(cls, *plan: ProviderStep, port: int = 0, clock: Clock | None = None) -> Self:
+        """Return a server that answers and fails as a provider does: the n-th request by the n-th step.
+
+        The last step is repeated. Answers have the form of the wire protocol whose address is asked: chat completions,
+        responses, Anthropic's messages or Google's generateContent.
+
+        Args:
+            *plan: At least one step, such as `HttpFailure(503), Answer("ok")`.
+            port: The TCP port; 0 takes any free one.
+            clock: Where delays come from; the system's clock by default.
+
+        Raises:
+            UsageError: There is no step.
+        """
+        if not plan:
+            raise UsageError("needs at least one step", argument="plan")
+        return cls(in_turn(plan), port=port, clock=clock)
+
     @property
     def base_url(self) -> str:
         """The address of the running server, such as `http://127.0.0.1:40123`, without a slash at the end.
@@ -77,6 +97,11 @@ class ReplayServer:
     def requests(self) -> tuple[ReceivedRequest, ...]:
         """The requests received whole so far, in the order of their arrival."""
         return tuple(self._play.requests)
+
+    @property
+    def calls(self) -> int:
+        """How many requests have been received whole so far."""
+        return len(self._play.requests)
 
     @property
     def disconnects(self) -> int:
