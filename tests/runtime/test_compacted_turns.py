@@ -20,7 +20,7 @@ from runlane.runtime import (
     SummaryRequest,
 )
 from runlane.store import DriverStore, MemoryStore, ReadEvents
-from runlane.testing import FakeClock, Hold, ScriptedModel
+from runlane.testing import FakeClock, FaultyStore, Hold, ScriptedModel
 from tests.runtime import compacting
 from tests.runtime.compacting import STORES, Talk, compaction
 from tests.runtime.scenes import heard
@@ -221,3 +221,24 @@ async def test_another_runtimes_compaction_is_noticed() -> None:
         await ask(runtime, "q2")
     told = [message.text for message in model.calls[2].messages if isinstance(message, ModelMessage)]
     assert told == ["Be brief.", "from outside", "q1", LONG, "q2"]
+
+
+async def test_a_history_that_cannot_be_compacted_is_not_loaded_at_every_turn() -> None:
+    """An approval waits at the head: no operation, no snapshot, however large it grows; answered, it is compacted."""
+    model = ScriptedModel("ok")
+    async with MemoryStore() as store:
+        talk = Talk(store, "c")
+        waiting = (compacting.call("k"), compacting.consent_wanted("p", "k"))
+        await talk.say_turn("a", parts=waiting, reason="provider_stop")
+        counting = FaultyStore(store)
+        compact = compaction(lambda _: "short", due=lambda probe: probe.records > 3)
+        async with AgentRuntime(counting, model=model, config=configured(compact)) as runtime:
+            await ask(runtime, *(f"q{number}" for number in range(8)))
+        assert counting.count("load_snapshot") == 0
+        assert {op[0] for op in await operations(store)} == {"model-request"}
+        await talk.consent("b", "p")
+        await talk.start("b")
+        await talk.end("b", (compacting.result("k"),))
+        async with AgentRuntime(counting, model=model, config=configured(compact)) as runtime:
+            await ask(runtime, "q8", "q9")
+        assert (await store.load_snapshot("c")).messages[0].role == "summary"

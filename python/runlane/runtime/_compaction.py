@@ -91,15 +91,21 @@ class StructuredCompaction(Generic[S]):
     def is_due(self, conversation_id: str, history: History, store: Store, /) -> bool:
         """Whether calling is worth it, by the records at hand; loads and records nothing.
 
+        It is not while a back-off holds, below the threshold, and as long as nothing at hand could be replaced: a turn
+        in a conversation that waits for an approval does not load all of it to find that out again.
+
         Args:
             conversation_id: Whose history it is.
             history: Its newest records, at least those since the last summary or as many as a prompt would hold.
             store: Where the conversation is; only its clock is asked.
         """
+        config = self.config
         if self._back_off.holds(store, conversation_id):
             return False
-        due = self.config.due
-        return due is None or due(CompactionProbe(history, self.config.counter, self.config.evidence_policy))
+        if config.due is not None and not config.due(CompactionProbe(history, config.counter, config.evidence_policy)):
+            return False
+        _, start, end = history.compactable(config.keep_recent_turns, evidence_policy=config.evidence_policy)
+        return end > start
 
     async def __call__(self, context: CompactionContext, /) -> CompactionResult:
         """Compact a conversation if that is due; see the module for what can happen.

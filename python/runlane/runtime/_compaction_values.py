@@ -204,7 +204,7 @@ class StructuredCompactionConfig(Generic[S]):
             any store transaction and may run again when the conversation changed meanwhile.
         due: Whether a history of this size is to be compacted; asked before anything is loaded.
         threshold: The same, asked with the loaded history. At least one of the two is needed; if both are there, both
-            must say yes.
+            must say yes. On its own it costs the whole history at each turn: prefer `due`.
         keep_recent_turns: The newest complete turns that stay, at least 1.
         max_attempts: How often to begin again when the conversation changes while a summary is made; 1 by default.
             Each attempt makes a new summary of what is there then, and throws the old one away.
