@@ -38,6 +38,7 @@ from runlane.runtime._promise import Promise
 from runlane.runtime._protocol import (
     AgentProtocol,
     ProtocolConfig,
+    ProtocolInput,
     TerminalAcceptance,
     TerminalAcceptanceInput,
     define_protocol,
@@ -119,6 +120,7 @@ __all__ = [
     "Promise",
     "PromptConfig",
     "ProtocolConfig",
+    "ProtocolInput",
     "Publisher",
     "RecordIds",
     "RecoveryConfig",

@@ -38,11 +38,12 @@ from runlane.records import (
     ToolCallPart,
     ToolResultPart,
 )
-from runlane.runtime._inputs import RuntimeInput, read_object
+from runlane.runtime._inputs import InputLike, RuntimeInput, read_object
 
 __all__ = [
     "AgentProtocol",
     "ProtocolConfig",
+    "ProtocolInput",
     "TerminalAcceptance",
     "TerminalAcceptanceInput",
     "define_protocol",
@@ -74,6 +75,10 @@ TerminalAcceptance: TypeAlias = (
     Literal["allow-empty", "require-output"] | Callable[[TerminalAcceptanceInput], MaybeAwaitable[bool]]
 )
 """What counts as an answer; a function may be plain or a coroutine function."""
+
+
+ProtocolInput: TypeAlias = InputLike
+"""What may be submitted under a protocol: the same as without one, but for what it says of metadata."""
 
 
 class ProtocolConfig(TypedDict, total=False):
