@@ -55,8 +55,8 @@ class WorkflowTurnDriver(Generic[App]):
     def __init__(  # noqa: PLR0913 - what a host may say about its workflow
         self,
         workflow: AgentWorkflow[App],
-        app: App,
         /,
+        app: App,
         *,
         name: str | None = None,
         input: Callable[[Turn], Mapping[str, object]] | None = None,  # noqa: A002 - what it is
