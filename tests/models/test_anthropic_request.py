@@ -269,3 +269,16 @@ def test_a_key_is_needed_away_from_this_machine(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     with pytest.raises(MissingCredentialError, match="ANTHROPIC_API_KEY"):
         Anthropic("parrot-4", base_url="https://api.anthropic.example")
+
+
+def test_a_system_message_carries_anthropics_own_options() -> None:
+    """A mark for the cache stands on its block; another provider's are left out, and nothing is overwritten."""
+    body = encode(
+        ModelMessage.system("stable", own(cache_control={"type": "ephemeral"}, text="not this")),
+        ModelMessage.system("dynamic", envelope("openai-chat", cache_control={"type": "other"})),
+        ModelMessage.user("Hi"),
+    )
+    assert body["system"] == [
+        {"type": "text", "text": "stable", "cache_control": {"type": "ephemeral"}},
+        {"type": "text", "text": "dynamic"},
+    ]

@@ -255,3 +255,15 @@ def test_any_text_is_sent_as_valid_utf8(text: str) -> None:
     assert isinstance(repaired.encode(), bytes)
     surrogates = any("\ud800" <= character <= "\udfff" for character in text)
     assert surrogates or repaired == text
+
+
+def test_a_system_message_carries_the_endpoints_own_options() -> None:
+    """OpenRouter takes a mark for the cache on a piece of text; without options the content stays a plain text."""
+    cached = ProviderEnvelope(provider="openai-chat", data={"cache_control": {"type": "ephemeral"}})
+    foreign = ProviderEnvelope(provider="anthropic", data={"cache_control": {"type": "ephemeral"}})
+    written = [json.loads(encode_message(ModelMessage.system("stable", own))) for own in (cached, foreign, None)]
+    assert written == [
+        {"role": "system", "content": [{"type": "text", "text": "stable", "cache_control": {"type": "ephemeral"}}]},
+        {"role": "system", "content": "stable"},
+        {"role": "system", "content": "stable"},
+    ]

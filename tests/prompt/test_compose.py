@@ -17,7 +17,7 @@ from runlane.prompt import (
     user_instruction_messages,
 )
 from runlane.prompt import UserInstruction as Told
-from runlane.records import TokenCount
+from runlane.records import ProviderEnvelope, TokenCount
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 PERSONA = PromptSection[object](name="persona", render="You are a librarian.")
@@ -122,7 +122,8 @@ async def test_the_event_is_a_later_turn_unless_said_otherwise_and_no_other_word
 @pytest.mark.anyio
 async def test_what_the_adapter_gives_is_passed_on_unchanged() -> None:
     """A structured instruction is the very object the adapter made."""
-    messages = (ModelMessage.system("stable"), ModelMessage.system("dynamic"))
+    cached = ProviderEnvelope(provider="anthropic", data={"cache_control": {"type": "ephemeral"}})
+    messages = (ModelMessage.system("stable", cached), ModelMessage.system("dynamic"))
     given: list[str] = []
 
     async def adapt(text: str) -> tuple[ModelMessage, ...]:

@@ -1,6 +1,9 @@
 """A run knows how full the window was at its last completed step."""
 
+import pytest
+
 from runlane.models import ModelUsage, ResolvedModel, ResponseInfo
+from runlane.models.anthropic import Anthropic
 from runlane.records import Usage, UsageValue
 from runlane.runtime import ContextUsage, context_usage
 from runlane.testing import ScriptedModel
@@ -46,3 +49,21 @@ def test_an_upstream_provider_has_a_name_or_is_absent() -> None:
     """Never an empty text."""
     assert model().response_provider_of(ResponseInfo(upstream_provider="")) is None
     assert model().response_provider_of(ResponseInfo(upstream_provider="Fireworks")) == "Fireworks"
+
+
+@pytest.mark.parametrize(
+    ("reported", "value", "provenance"),
+    [
+        (ModelUsage(input_tokens=5, cache_read_tokens=900, cache_write_tokens=95), 1000, "computed"),
+        (ModelUsage(input_tokens=5, cache_read_tokens=900), 905, "computed"),
+        (ModelUsage(input_tokens=5), 5, "provider-reported"),
+        (ModelUsage(cache_read_tokens=900), None, "unavailable"),
+    ],
+)
+def test_tokens_of_a_cache_fill_the_window_too(reported: ModelUsage, value: int | None, provenance: str) -> None:
+    """Where a provider counts them beside the input, as Anthropic does; elsewhere they are in it already."""
+    beside = ResolvedModel(model="m", provider=Anthropic("parrot", api_key="k"), context_window=WINDOW)
+    used = context_usage(beside, beside.usage_of(reported)).used_tokens
+    assert (used.value, used.provenance) == (value, provenance)
+    within = context_usage(model(), model().usage_of(reported)).used_tokens
+    assert within.value == reported.input_tokens

@@ -26,7 +26,7 @@ from runlane.models import (
     TextDelta,
     UsageReport,
 )
-from runlane.records import Message, TextPart, ToolResultPart
+from runlane.records import Message, ProviderEnvelope, TextPart, ToolResultPart
 from runlane.runtime import AgentRuntime, LoopConfig, RuntimeConfig, StepChanges, StepPreparation
 from runlane.runtime._record_chain import START, RecordChain, RecordRange, link, stored_digest
 from runlane.runtime._request_ledger import ProviderCall, RequestLedger, instructions_digest, message_digest
@@ -251,6 +251,8 @@ def test_instructions_are_hashed_as_their_text_or_as_a_list() -> None:
     both = [ModelMessage.system("a"), ModelMessage.system("b")]
     assert instructions_digest(both) == hashlib.sha256(b'["a","b"]').hexdigest()
     assert instructions_digest([]) == hashlib.sha256(b"").hexdigest()
+    marked = ModelMessage.system("a", ProviderEnvelope(provider="anthropic", data={"cache_control": {}}))
+    assert len({instructions_digest(each) for each in ([marked], [ModelMessage.system("a")], both)}) == 3
 
 
 def test_bytes_stand_in_a_message_by_their_hash_and_size() -> None:

@@ -13,6 +13,8 @@ from typing import Literal, NoReturn, TypeAlias
 from runlane.contracts import JsonSchema
 from runlane.errors import ModelProtocolError
 from runlane.records import (
+    JsonObject,
+    ProviderEnvelope,
     ProviderPart,
     ReasoningPart,
     TextPart,
@@ -96,8 +98,9 @@ class FileItem:
 class ModelMessage:
     """A system, user or assistant message without tool traffic.
 
-    Text may stand in any of them, images and files only in a user message, reasoning and opaque provider output only
-    in an assistant message.
+    Text may stand in any of them, images and files only in a user message, reasoning only in an assistant message. A
+    `ProviderPart` is opaque output in an assistant message, and in a system message a provider's own options for it,
+    such as a mark for its cache; providers of another name leave it out.
 
     Raises:
         ModelProtocolError: An item does not belong into a message of this role.
@@ -117,9 +120,27 @@ class ModelMessage:
                 model_protocol_error(f"a {self.role} message cannot hold {type(item).__name__}")
 
     @classmethod
-    def system(cls, text: str, /) -> ModelMessage:
-        """Return an instruction."""
-        return cls("system", (TextPart(text=text),))
+    def system(cls, text: str, /, provider: ProviderEnvelope | None = None) -> ModelMessage:
+        """Return an instruction.
+
+        Args:
+            text: What it says.
+            provider: A provider's own options for it, in an envelope with that provider's name.
+
+        Example:
+            >>> cached = ProviderEnvelope(provider="anthropic", data={"cache_control": {"type": "ephemeral"}})
+            >>> ModelMessage.system("You are a librarian.", cached).text
+            'You are a librarian.'
+        """
+        return cls("system", (TextPart(text=text), *(() if provider is None else (ProviderPart(envelope=provider),))))
+
+    def provider_options(self, provider: str, /) -> JsonObject:
+        """Return the options that the provider parts under one provider's name hold, the last one winning."""
+        options: JsonObject = {}
+        for item in self.items:
+            if isinstance(item, ProviderPart) and item.envelope.provider == provider:
+                options |= item.envelope.data
+        return options
 
     @classmethod
     def user(cls, text: str, /, images: Iterable[ModelImage] = ()) -> ModelMessage:
@@ -219,7 +240,7 @@ class ModelFunction:
 
 
 _ALLOWED: dict[str, frozenset[type]] = {
-    "system": frozenset({TextPart}),
+    "system": frozenset({TextPart, ProviderPart}),
     "user": frozenset({TextPart, ModelImage, FileItem}),
     "assistant": frozenset({TextPart, ReasoningPart, ProviderPart}),
 }

@@ -85,11 +85,14 @@ class ChatProvider(ABC):
         model_id: The provider's name of the model.
         watches_silence: Whether it holds to `ModelProviderContext.idle_timeout` itself, which only it can do by all
             that the connection sends, comments included. Otherwise its caller measures the time between parts.
+        input_includes_cache: Whether the input tokens it reports include those read from or written to its cache, as
+            with most; Anthropic counts them beside.
     """
 
     provider_id: str
     model_id: str
     watches_silence: bool = False
+    input_includes_cache: bool = True
 
     @abstractmethod
     def open_stream(

@@ -19,7 +19,8 @@ class ContextUsage:
 
     Attributes:
         used_tokens: Input tokens of the *last* completed step, as its provider counted them: the size of the prompt
-            it answered, never a sum over steps. `unavailable`, not 0, before the first step.
+            it answered, never a sum over steps. `unavailable`, not 0, before the first step. Of a provider that counts
+            tokens of its cache beside the input it is the sum of both, `computed`.
         context_window: Of the model that answers, or None if nobody said.
     """
 
@@ -36,4 +37,15 @@ def context_usage(model: ResolvedModel, last_step: Usage | None, /) -> ContextUs
             does not depend on who reads the stream when; None before the first.
     """
     used = _NOTHING_YET if last_step is None else last_step.input_tokens
+    if last_step is not None and not model.provider.input_includes_cache:
+        used = _with_cache(last_step)
     return ContextUsage(used_tokens=used, context_window=model.context_window)
+
+
+def _with_cache(step: Usage) -> UsageValue:
+    """Return the input with what was read from and written to the cache; as it is if neither is known."""
+    cached = [figure.value for figure in (step.cache_read_tokens, step.cache_write_tokens) if figure is not None]
+    known = [value for value in cached if value is not None]
+    if step.input_tokens.value is None or not known:
+        return step.input_tokens
+    return UsageValue(value=step.input_tokens.value + sum(known), provenance="computed")

@@ -6,7 +6,7 @@ run has added since is hashed message by message into the same chain. `provider/
 
 | hash | of what |
 |---|---|
-| `instructions_sha256` | the text of the instructions; several system messages as canonical JSON of their texts |
+| `instructions_sha256` | the text of the instructions; of several, see `instructions_digest` |
 | `records.sha256` | the stored records, chained |
 | `messages_sha256` | the same chain, continued over the messages that follow them |
 | `body_sha256` | the two texts `instructions_sha256` and `messages_sha256`, joined by a comma |
@@ -26,7 +26,7 @@ from runlane.clock import Clock
 from runlane.errors import CanonicalJsonError
 from runlane.ids import IdSource
 from runlane.models import AnyModelMessage, FileItem, ModelImage, ModelMessage, ResolvedModel, ResponseInfo
-from runlane.records import JsonObject, Usage
+from runlane.records import JsonObject, TextPart, Usage
 from runlane.runtime._record_chain import RecordRange, link
 from runlane.store import AppendEvent, EventKind
 
@@ -159,8 +159,15 @@ class RequestLedger:
 
 
 def instructions_digest(system: Sequence[AnyModelMessage], /) -> str:
-    """Return the SHA-256 of instructions, in hexadecimal; of an empty text without any."""
-    texts = [message.text for message in system if isinstance(message, ModelMessage)]
+    """Return the SHA-256 of instructions, in hexadecimal.
+
+    Of one text it is the hash of the text, of none that of the empty text, of several that of the canonical JSON of
+    their list. With a provider's options in one of them it is the hash of their message digests, one behind another.
+    """
+    messages = [message for message in system if isinstance(message, ModelMessage)]
+    texts = [message.text for message in messages]
+    if any(not isinstance(item, TextPart) for message in messages for item in message.items):
+        return hashlib.sha256(b"".join(map(message_digest, messages))).hexdigest()
     if len(texts) > 1:
         return hashlib.sha256(canonical_record_json(texts)).hexdigest()
     return hashlib.sha256("".join(texts).encode("utf-8", "surrogatepass")).hexdigest()

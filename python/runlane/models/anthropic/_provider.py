@@ -63,6 +63,7 @@ class Anthropic(HttpProvider):
     """
 
     provider_id = PROVIDER_ID
+    input_includes_cache = False
 
     def __init__(  # noqa: PLR0913 - the options of an endpoint, all but the first by name
         self,

@@ -13,6 +13,7 @@ from runlane.models._messages import AnyModelMessage, ModelFunction, ModelMessag
 from runlane.models._port import ModelOptions, ModelProviderContext
 from runlane.models._rounds import settle_rounds
 from runlane.models.anthropic._content import ContentWriter
+from runlane.models.anthropic._facts import PROVIDER_ID
 from runlane.records import JsonObject
 
 __all__ = ["DEFAULT_MAX_TOKENS", "encode_request"]
@@ -57,8 +58,12 @@ def encode_request(
         "max_tokens": max_tokens,
         "messages": _messages(messages),
     }
-    system = [item.text for message in messages if message.role == "system" for item in _texts(message)]
-    blocks: list[JsonValue] = [{"type": "text", "text": text} for text in system if text.strip()]
+    system = [message for message in messages if isinstance(message, ModelMessage) and message.role == "system"]
+    blocks: list[JsonValue] = [
+        {**message.provider_options(PROVIDER_ID), "type": "text", "text": message.text}
+        for message in system
+        if message.text.strip()
+    ]
     if blocks:
         body["system"] = blocks
     body |= _options(context.options)
@@ -68,10 +73,6 @@ def encode_request(
             body["tool_choice"] = _choice(context)
     add_extra(body, context.options.extra, own=_OWN_FIELDS)
     return dump(body, "options.extra")
-
-
-def _texts(message: AnyModelMessage) -> list[ModelMessage]:
-    return [message] if isinstance(message, ModelMessage) else []
 
 
 def _messages(messages: Sequence[AnyModelMessage]) -> list[JsonValue]:

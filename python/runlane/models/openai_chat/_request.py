@@ -100,8 +100,11 @@ def _wire_messages(message: AnyModelMessage, dialect: OpenAIChatDialect) -> list
         return [_assistant_with_calls(message, dialect)]
     if message.role == "user":
         return [{"role": "user", "content": _user_content(message)}]
-    role = dialect.system_role if message.role == "system" else "assistant"
-    return [{"role": role, "content": message.text}]
+    if message.role == "system":
+        own = message.provider_options(PROVIDER_ID)
+        pieces: JsonValue = [{**own, "type": "text", "text": message.text}] if own else message.text
+        return [{"role": dialect.system_role, "content": pieces}]
+    return [{"role": "assistant", "content": message.text}]
 
 
 def _assistant_with_calls(message: ModelAssistantToolMessage, dialect: OpenAIChatDialect) -> JsonObject:
