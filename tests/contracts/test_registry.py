@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -85,6 +86,7 @@ class RegistryMachine(RuleBasedStateMachine):
 
 
 TestRegistryMachine = RegistryMachine.TestCase
+TestRegistryMachine.settings = settings(stateful_step_count=20)
 
 
 def test_d13_a_known_id_is_refused_even_with_an_equal_item() -> None:
@@ -183,6 +185,7 @@ class ProtocolMachine(RuleBasedStateMachine):
 
 
 TestProtocolMachine = ProtocolMachine.TestCase
+TestProtocolMachine.settings = settings(stateful_step_count=20)
 
 
 def test_d14_nothing_goes_round_the_rule() -> None:

@@ -4,6 +4,7 @@ import copy
 from typing import Any, get_args
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from pydantic import ValidationError
@@ -361,6 +362,7 @@ class RecorderMachine(RuleBasedStateMachine):
 
 
 TestRecorderMachine = RecorderMachine.TestCase
+TestRecorderMachine.settings = settings(stateful_step_count=20)
 
 
 def test_a_recorded_entry_is_frozen() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -176,6 +177,7 @@ class CapabilityMachine(RuleBasedStateMachine):
 
 
 TestCapabilityMachine = CapabilityMachine.TestCase
+TestCapabilityMachine.settings = settings(stateful_step_count=20)
 
 
 async def test_m23_what_was_captured_judges() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from typing import Any, Final, cast
 
 import anyio
@@ -19,14 +19,18 @@ import anyio
 from runlane.contracts import ErrorInfo, Id, get_error_info, sync_result, timestamp_ms
 from runlane.diagnostics._bounds import DiagnosticLimits
 from runlane.diagnostics._catalog import CORE_EVENT_CATALOG, CoreEventDescriptor, CoreEventName
-from runlane.diagnostics._consumers import CreateDiagnosticsOptions
-from runlane.diagnostics._events import VERSION, CoreEvent, DiagnosticIdentity, ExecutionEventDescriptor, trusted
+from runlane.diagnostics._consumers import CoreLogOutput, CreateDiagnosticsOptions
+from runlane.diagnostics._events import CoreEvent, DiagnosticIdentity, ExecutionEventDescriptor, trusted
 from runlane.diagnostics._payloads import PAYLOADS, CoreEventPayload
 from runlane.diagnostics._recorder import SubFlowLogger, SubSteps
 from runlane.diagnostics._reports import bounded_report
 from runlane.errors import OutOfTurnError, UsageError
 
 __all__ = ["Producer"]
+
+_DESCRIPTORS: Final = dict(CORE_EVENT_CATALOG)
+_REPORTS: Final = frozenset({"node.report", "debug.steps"})
+"""The events whose payload is bounded before anybody gets it."""
 
 _WITH_CONTENT: Final[dict[CoreEventName, CoreEventDescriptor]] = {
     "node.finished": CoreEventDescriptor("node.finished", content=True),
@@ -105,11 +109,12 @@ class Producer:
             return None
         if self._busy:
             await self._wait()
-        self._busy = True
+        token = self._enter(delivery)
         try:
             earlier = await self._deliver_noted(delivery.sequence) if self._noted else None
             own = await self._deliver(delivery)
         finally:
+            _UNDER_WAY.reset(token)
             self._leave()
         if earlier is not None or own is not None:
             raise earlier or own  # type: ignore[misc]  # one of the two is there
@@ -128,15 +133,17 @@ class Producer:
 
     async def flush(self) -> None:
         """Deliver what was noted."""
-        self._refuse_reentry()
+        if self._busy:
+            self._refuse_reentry()
         if not self._noted:
             return
         if self._busy:
             await self._wait()
-        self._busy = True
+        token = self._enter(_Delivery(self._sequence))
         try:
             error = await self._deliver_noted(self._sequence + 1)
         finally:
+            _UNDER_WAY.reset(token)
             self._leave()
         if error is not None:
             raise error
@@ -150,8 +157,9 @@ class Producer:
         payload: CoreEventPayload | Callable[[], CoreEventPayload],
         sub_steps: SubFlowLogger | None,
     ) -> _Delivery:
-        self._refuse_reentry()
-        descriptor = CORE_EVENT_CATALOG.get(name)
+        if self._busy:
+            self._refuse_reentry()
+        descriptor = _DESCRIPTORS.get(name)
         if descriptor is None:
             raise UsageError(f"there is no event {name!r}", argument="name")
         if sub_steps is not None and name not in _WITH_CONTENT:
@@ -163,7 +171,9 @@ class Producer:
         observes = self._observes(delivery, identity, descriptor)
         writes = self._writes(descriptor)
         if observes or writes:
-            event = self._event(delivery.sequence, identity, name, _built(name, payload, self.options.limits))
+            if type(payload) is not PAYLOADS[name] or name in _REPORTS:
+                payload = _built(name, payload, self.options.limits)
+            event = self._event(delivery.sequence, identity, name, payload)
             delivery.observed = event if observes else None
             delivery.written = event if writes else None
             if sub_steps is not None:
@@ -179,9 +189,9 @@ class Producer:
     def _observes(self, delivery: _Delivery, identity: DiagnosticIdentity, descriptor: CoreEventDescriptor) -> bool:
         if self._observer is None:
             return False
-        asked = ExecutionEventDescriptor(descriptor.name, descriptor.content, identity)
         try:
-            return bool(sync_result(self._observer.accepts(asked), argument="observer.accepts"))
+            answer = self._observer.accepts(ExecutionEventDescriptor(descriptor.name, descriptor.content, identity))
+            return answer is True or bool(sync_result(answer, argument="observer.accepts"))
         except Exception as error:  # noqa: BLE001 - reaches the emitter, once the output has the event
             delivery.error = delivery.error or error
             return False
@@ -190,16 +200,15 @@ class Producer:
         if self._output is None:
             return False
         try:
-            return bool(sync_result(self._output.accepts(descriptor), argument="output.accepts"))
+            answer = self._output.accepts(descriptor)
+            return answer is True or bool(sync_result(answer, argument="output.accepts"))
         except Exception as error:  # noqa: BLE001 - an output never stops a run
             self._count(error)
             return False
 
-    def _event(
-        self, sequence: int, identity: DiagnosticIdentity, name: CoreEventName, payload: CoreEventPayload
-    ) -> CoreEvent:
+    def _event(self, sequence: int, identity: DiagnosticIdentity, name: CoreEventName, payload: object) -> CoreEvent:
+        # What has a default is left to the class.
         facts = {
-            "version": VERSION,
             "event_id": f"{self.producer_id}:{sequence}",
             "name": name,
             "producer_id": self.producer_id,
@@ -207,9 +216,6 @@ class Producer:
             "occurred_at": timestamp_ms(self.options.clock.now()),
             "identity": identity,
             "payload": payload,
-            "sub_steps": None,
-            "sub_steps_dropped": None,
-            "sub_steps_truncated": None,
         }
         return trusted(CoreEvent, facts)
 
@@ -230,10 +236,14 @@ class Producer:
     # ---- taking turns
 
     def _refuse_reentry(self) -> None:
-        if self._busy:
-            under_way = _UNDER_WAY.get()
-            if under_way is not None and under_way is self._current:
-                raise OutOfTurnError("a consumer cannot tell a fact while it is given one", argument="emit")
+        under_way = _UNDER_WAY.get()
+        if under_way is not None and under_way is self._current:
+            raise OutOfTurnError("a consumer cannot tell a fact while it is given one", argument="emit")
+
+    def _enter(self, delivery: _Delivery) -> Token[_Delivery | None]:
+        self._busy = True
+        self._current = delivery
+        return _UNDER_WAY.set(delivery)
 
     async def _wait(self) -> None:
         turn = anyio.Event()
@@ -248,6 +258,7 @@ class Producer:
             raise
 
     def _leave(self) -> None:
+        self._current = None
         if self._waiting:
             self._waiting.popleft().set()
         else:
@@ -264,38 +275,22 @@ class Producer:
 
     async def _deliver(self, delivery: _Delivery) -> Exception | None:
         """Bring an event to the observer, then to the output; return what the observer raised."""
-        if delivery.observed is None and delivery.written is None:
-            return delivery.error
-        self._current = delivery
-        token = _UNDER_WAY.set(delivery)
-        try:
-            if delivery.observed is not None:
-                await self._observe(delivery, delivery.observed)
-            if delivery.written is not None:
-                await self._write(delivery.written)
-        finally:
-            self._current = None
-            _UNDER_WAY.reset(token)
+        observer, output = self._observer, self._output
+        if observer is not None and delivery.observed is not None:
+            try:
+                given: object = observer.on_event(delivery.observed)
+                if given is not None and hasattr(type(given), "__await__"):
+                    await cast("Awaitable[object]", given)
+            except Exception as error:  # noqa: BLE001 - raised to the emitter once the output has the event
+                delivery.error = delivery.error or error
+        if output is not None and delivery.written is not None:
+            await self._write(output, delivery.written)
         return delivery.error
 
-    async def _observe(self, delivery: _Delivery, event: CoreEvent) -> None:
-        observer = self.options.observer
-        if observer is None:
-            return
-        try:
-            given: object = observer.on_event(event)
-            if hasattr(type(given), "__await__"):
-                await cast("Awaitable[object]", given)
-        except Exception as error:  # noqa: BLE001 - raised to the emitter once the output has the event
-            delivery.error = delivery.error or error
-
-    async def _write(self, event: CoreEvent) -> None:
-        output = self.options.output
-        if output is None:
-            return
+    async def _write(self, output: CoreLogOutput, event: CoreEvent) -> None:
         try:
             given: object = output.write(event)
-            if hasattr(type(given), "__await__"):
+            if given is not None and hasattr(type(given), "__await__"):
                 await cast("Awaitable[object]", given)
         except Exception as error:  # noqa: BLE001 - an output never stops a run
             self._count(error)

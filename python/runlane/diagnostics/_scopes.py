@@ -147,7 +147,7 @@ class _Scope:
         if not self._served:
             self._served = True
             return self
-        said = {name: value for name, value in self.identity.__dict__.items() if name not in _GIVEN}
+        said = {name: value for name, value in vars(self.identity).items() if name not in _GIVEN}
         fields = DiagnosticSpanFields(**cast("SpanFacts", said))
         return _root(replace(self._producer.options, run_id=None, fields=fields)).for_run()
 
@@ -254,15 +254,14 @@ def _root(options: CreateDiagnosticsOptions) -> _Scope:
     producer = Producer(options)
     run_id = options.ids.new("run") if options.run_id is None else require_id(options.run_id, argument="run_id")
     own = {} if options.fields is None else _said(options.fields)
-    identity = DiagnosticIdentity(run_id=Id(run_id), span_id=producer.producer_id, **own)
+    identity = trusted(DiagnosticIdentity, {"run_id": Id(run_id), "span_id": producer.producer_id, **own})
     return _Scope(producer, producer.producer_id, identity, None)
 
 
 def _below(parent: DiagnosticIdentity | _Scope, span_id: Id, fields: DiagnosticSpanFields | None) -> DiagnosticIdentity:
     above = parent if isinstance(parent, DiagnosticIdentity) else parent.identity
-    facts = {**above.__dict__, "span_id": span_id, "parent_span_id": above.span_id}
-    if fields is not None:
-        facts |= _said(fields)
+    said = {} if fields is None else _said(fields)
+    facts = {**above.__dict__, "span_id": span_id, "parent_span_id": above.span_id, **said}
     return trusted(DiagnosticIdentity, facts)
 
 
