@@ -12,7 +12,7 @@ from tests.fixture_files import fixture_files
 from tests.oracles.sse import read
 from tests.sse.decoding import cut, decode, fields
 
-SPLITS = 1_000_000_000 if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else 4_000_000
+SPLITS = 10_000_000_000 if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else 4_000_000
 """Up to this many bytes are read for one stream at its split positions; beyond, they are sampled."""
 
 

@@ -74,12 +74,16 @@ fn fed(body: &[u8], limits: Limits, strict: bool, cutting: u8) -> Reading {
             usize::from(state % 9).min(rest.len())
         };
         let (chunk, next) = rest.split_at(size);
-        decoder.feed(chunk, &mut emit);
+        if !matches!(chunk, [byte] if decoder.take_byte(*byte)) {
+            decoder.feed(chunk, &mut emit);
+        }
         if size == 0 {
             // An odd step keeps the series from standing still on empty pieces.
             state = state.wrapping_add(1);
             let (chunk, next) = rest.split_at(1);
-            decoder.feed(chunk, &mut emit);
+            if !matches!(chunk, [byte] if decoder.take_byte(*byte)) {
+                decoder.feed(chunk, &mut emit);
+            }
             rest = next;
             continue;
         }

@@ -30,7 +30,11 @@ fn read(body: &[u8], size: usize, limits: Limits, strict: bool) -> (Vec<Seen>, D
         });
     };
     for chunk in body.chunks(size) {
-        decoder.feed(chunk, &mut emit);
+        // As the binding does: a byte that comes alone first goes this way.
+        let is_taken = matches!(chunk, [byte] if decoder.take_byte(*byte));
+        if !is_taken {
+            decoder.feed(chunk, &mut emit);
+        }
     }
     decoder.close(&mut emit);
     (seen, decoder)
