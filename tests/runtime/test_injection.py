@@ -5,7 +5,7 @@ import pytest
 from runlane.delivery import RunStateEvent, TerminalEvent
 from runlane.models import FinishReport
 from runlane.records import Message, ToolApprovalResponsePart
-from runlane.runtime import RuntimeInput
+from runlane.runtime import FilesConfig, RuntimeInput
 from runlane.runtime._injection import Inbox, Offers
 from runlane.testing import Hold, ScriptedModel
 from tests.runtime.injecting import inject_second, standing, tool_call
@@ -159,11 +159,11 @@ def test_offers_are_kept_once_per_input() -> None:
     assert offers.take("other") == {"r": [message]}
 
 
-def test_a_run_does_not_take_its_own_offer() -> None:
+async def test_a_run_does_not_take_its_own_offer() -> None:
     """A run takes what other runs offer."""
     offers = Offers()
     offers.offer("r", _message("m"))
-    assert Inbox(offers, "r", lambda _: True).take() == ()
+    assert await Inbox(offers, "r", lambda _: True, FilesConfig()).take() == ()
 
 
 def _message(name: str) -> Message:

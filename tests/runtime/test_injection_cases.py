@@ -7,8 +7,10 @@ import pytest
 from typing_extensions import override
 
 from runlane.errors import ProviderError, RuntimeClosedError, StoreUnavailableError
-from runlane.models import FinishReport, RetryPolicy, TextDelta
+from runlane.models import FileItem, FinishReport, RetryPolicy, TextDelta
+from runlane.records import FilePart, Message, TextPart
 from runlane.runtime import (
+    FilesConfig,
     InputPolicy,
     LoopConfig,
     RunResult,
@@ -216,7 +218,9 @@ async def test_a_terminal_commit_that_never_lands_leaves_the_successor_queued(*,
         after = ScriptedModel("after")
         async with opened(after, store=store) as scene:
             results = [await outcome.result for outcome in await scene.runtime.recover() if outcome.result]
-    assert [(result.text, len(result.run.input_message_ids)) for result in results] == [("after", 1), ("after", 1)]
+    # The recovered run goes on from the call it had made; what was injected into it is gone with the process.
+    assert [result.text for result in results] == ["Let me see. after", "after"]
+    assert [len(result.run.input_message_ids) for result in results] == [1, 1]
 
 
 async def test_a_successor_that_started_is_offered_no_more() -> None:
@@ -445,3 +449,27 @@ async def test_resuming_an_absorbed_run_resolves_it_from_the_record() -> None:
             await scene.runtime.close()
             assert await heard(events) == []
     assert (result.message, result.metrics, after.calls) == (first.message, None, [])
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+async def test_an_input_whose_file_is_missing_is_left_to_a_run_of_its_own(*, is_there: bool) -> None:
+    """A file that resolves is shown with the input; one that does not never fails the run it was to join."""
+    hold, model = standing(then=["done", "by itself"])
+
+    async def resolve(file: FilePart, _: Message) -> FileItem | None:
+        return FileItem(media_type=file.media_type, text="the notes", filename=None) if is_there else None
+
+    files = FilesConfig(resolve=resolve, unresolved="error")
+    async with opened(model, config=RuntimeConfig(files=files)) as scene:
+        first = scene.runtime.submit(CONVERSATION, "first")
+        await hold.reached()
+        file = FilePart(media_type="text/plain", reference="notes")
+        second = scene.runtime.submit(CONVERSATION, [TextPart(text="Read this"), file], policy="inject")
+        await second.accepted
+        hold.release()
+        results = [await first.result, await second.result]
+    assert results[0].reason == "success"
+    assert (results[0].run == results[1].run) is is_there
+    shown = [item for message in model.calls[1].messages for item in message.items if isinstance(item, FileItem)]
+    assert len(shown) == int(is_there)
+    assert results[1].reason == ("success" if is_there else "runtime_failure")

@@ -70,6 +70,34 @@ async def test_a_stop_withdraws_a_run_that_waits_for_another_process() -> None:
         await first.result
 
 
+async def test_an_interrupt_by_another_process_reaches_a_run_that_has_nothing_to_write() -> None:
+    """The provider is silent, so no checkpoint conflicts: the executor looks every few seconds, and stops."""
+    hold, model = held_after("half ")
+    async with MemoryStore() as store, opened(model, store=store) as one, opened(model, store=store) as two:
+        ticket = one.runtime.submit(CONVERSATION, "first")
+        await hold.reached()
+        await two.runtime.interrupt(CONVERSATION, ticket.run_id)
+        await one.clock.advance(3.9)
+        assert ticket.result.done is False
+        await one.clock.advance(0.2)
+        result = await ticket.result
+    assert (result.reason, result.text) == ("interrupted", "half ")
+
+
+async def test_a_run_that_ends_sooner_is_never_looked_at() -> None:
+    """Nothing is read of a run that took less than those seconds, and the watching ends with the last run."""
+    hold, model = held_after("half ")
+    async with opened(model) as scene:
+        ticket = scene.runtime.submit(CONVERSATION, "first")
+        await hold.reached()
+        await scene.clock.advance(3.9)
+        hold.release()
+        await ticket.result
+        await scene.clock.advance(10.0)
+        assert scene.store.count("load_run") == 0
+        assert scene.runtime._core.interrupt_watch._works is False
+
+
 async def test_many_runtimes_share_a_conversation_on_one_file(tmp_path: Path) -> None:
     """Two runtimes with a store object each on one SQLite file: ten inputs, ten answers, one lane."""
     path = tmp_path / "store.db"

@@ -20,6 +20,7 @@ from runlane.runtime._conversations import Conversations
 from runlane.runtime._coordinator import LaneCoordinator
 from runlane.runtime._idle_watch import IdleWatch
 from runlane.runtime._incarnation import Incarnation
+from runlane.runtime._interrupt_watch import InterruptWatch
 from runlane.runtime._steps import resolved_model
 from runlane.runtime._store_calls import StoreCalls
 from runlane.runtime._turn import TurnDriver
@@ -90,6 +91,7 @@ class RuntimeCore:
     publishing: Publishing
     lanes: LaneCoordinator
     idle_watch: IdleWatch
+    interrupt_watch: InterruptWatch
     driver: TurnDriver
     model: ModelSource
     instructions: str | None

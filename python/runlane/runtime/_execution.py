@@ -75,13 +75,15 @@ class _Execution:
         if isinstance(acquired, RunResult):
             return acquired
         conversation_id, run_id = self._lane.conversation_id, self._work.run.id
-        inbox = Inbox(self._offers, run_id, lambda other: self._core.waits(conversation_id, other))
+        core = self._core
+        inbox = Inbox(self._offers, run_id, lambda other: core.waits(conversation_id, other), core.config.files)
         try:
-            ending = await self._answer(acquired, signal, inbox)
-            return await settle(self._core, self._lane, acquired.writer, ending, inbox)
+            with core.interrupt_watch.watch(acquired.writer.run, signal):
+                ending = await self._answer(acquired, signal, inbox)
+            return await settle(core, self._lane, acquired.writer, ending, inbox)
         except Exception:
             # Not ended as far as is known here: if it is executed here again, its events go on in number.
-            self._core.spoken[conversation_id, run_id] = self._turn.spoken if self._turn else 0
+            core.spoken[conversation_id, run_id] = self._turn.spoken if self._turn else 0
             raise
 
     async def _answer(self, acquired: Acquired, signal: CancelToken, inbox: Inbox) -> Ending:

@@ -13,6 +13,7 @@ it then ends with a completing reason, its terminal commit *absorbs* the runs wh
 | the commit never lands, or the process dies | the successor is an ordinary queued run |
 | the successor was started, cancelled or abandoned meanwhile | its entry is dropped by the store, the end commits |
 | the successor got one more input after the last boundary | its inputs differ, the whole entry is dropped |
+| the input cannot be shown, because a file of it is missing | it is left to a run of its own |
 | the runtime closes | nothing is offered any more; what waits stays queued |
 | an attempt of the provider is retried | what it took is handed back, and taken again |
 
@@ -23,14 +24,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from runlane.history import RUNTIME_EVIDENCE, History, ProjectionOptions
+from runlane.history import RUNTIME_EVIDENCE, History, ProjectionOptions, resolve_files
 from runlane.models import AnyModelMessage
 from runlane.records import Message
+from runlane.runtime._files import FilesConfig
 from runlane.store import Absorption
 
 __all__ = ["Inbox", "Offers"]
-
-_PROJECTION = ProjectionOptions(evidence_policy=RUNTIME_EVIDENCE)
 
 
 class Offers:
@@ -72,30 +72,44 @@ class Offers:
 class Inbox:
     """What one execution took, and what it will absorb if it ends well."""
 
-    __slots__ = ("_offers", "_run_id", "_taken", "_waits")
+    __slots__ = ("_files", "_offers", "_run_id", "_taken", "_waits")
 
-    def __init__(self, offers: Offers, run_id: str, waits: Callable[[str], bool], /) -> None:
+    def __init__(self, offers: Offers, run_id: str, waits: Callable[[str], bool], files: FilesConfig, /) -> None:
         """Take for a run.
 
         Args:
             offers: Of its conversation.
             run_id: The run that takes.
             waits: Whether a run still waits here, by its id.
+            files: How files of an input are shown.
         """
+        self._files = files
         self._offers = offers
         self._run_id = run_id
         self._waits = waits
         self._taken: dict[str, list[Message]] = {}
 
-    def take(self) -> tuple[AnyModelMessage, ...]:
+    async def take(self) -> tuple[AnyModelMessage, ...]:
         """Take what is offered, for the provider step about to begin; usually nothing."""
         taken = self._offers.take(self._run_id)
         if not taken:
             return ()
+        try:
+            shown = await self._shown([message for messages in taken.values() for message in messages])
+        except Exception:  # noqa: BLE001 - the run it was to join is not to fail for it
+            return ()
+        if not shown:
+            return ()
         for run_id, messages in taken.items():
             self._taken.setdefault(run_id, []).extend(messages)
-        records = [message.model_dump_json(exclude_none=True).encode() for found in taken.values() for message in found]
-        return tuple(History(records).project(_PROJECTION).messages)
+        return shown
+
+    async def _shown(self, messages: list[Message]) -> tuple[AnyModelMessage, ...]:
+        history = History([message.model_dump_json(exclude_none=True).encode() for message in messages])
+        resolver = self._files.resolve
+        files = None if resolver is None else await resolve_files(history, resolver)
+        options = ProjectionOptions(evidence_policy=RUNTIME_EVIDENCE, unresolved_file=self._files.unresolved)
+        return tuple(history.project(options, files=files).messages)
 
     def hand_back(self) -> None:
         """Offer again whatever was taken and still waits: the attempt it was for failed, and begins anew."""

@@ -271,7 +271,7 @@ class LiveTurn:
         if prompt is not None and loop.prepare_step is not None:
             prompt = await self._prepared(prompt)
             self._signal.raise_if_cancelled()
-        injected = self._inbox.take()
+        injected = await self._inbox.take()
         if prompt is not None and injected:
             prompt = prompt.with_messages(injected)
         return Boundary(prompt=prompt, injected=injected)

@@ -135,6 +135,7 @@ class Recovery:
         self._gate = gate
         self._decide = decide
         self._resolve_context = resolve_context
+        self._limiter = anyio.CapacityLimiter(_SIDE_BY_SIDE)
 
     async def collect(
         self, *, page_size: int, max_runs: int, signal: CancelToken | None, conversation_id: str | None = None
@@ -177,20 +178,23 @@ class Recovery:
         for conversation_id in groups:
             self._core.recovering.setdefault(conversation_id, Progress())
 
+    def conclude(self, conversation_id: str, /) -> None:
+        """Say that a conversation is dealt with."""
+        progress = self._core.recovering.pop(conversation_id, None)
+        if progress is not None:
+            progress.step()
+
     async def handle(self, groups: dict[str, list[RecoverableDescriptor]], /) -> list[RecoveryOutcome]:
         """Deal with every group; an outcome for each run, groups in their order."""
         self.announce(groups)
         outcomes: dict[str, list[RecoveryOutcome]] = {conversation_id: [] for conversation_id in groups}
-        limiter = anyio.CapacityLimiter(_SIDE_BY_SIDE)
 
         async def work(conversation_id: str, items: list[RecoverableDescriptor]) -> None:
             try:
-                async with limiter:
+                async with self._limiter:
                     await self._group(conversation_id, items, outcomes[conversation_id])
             finally:
-                progress = self._core.recovering.pop(conversation_id, None)
-                if progress is not None:
-                    progress.step()
+                self.conclude(conversation_id)
 
         async with anyio.create_task_group() as tasks:
             for conversation_id, items in groups.items():

@@ -26,10 +26,12 @@ from runlane.runtime._host import TaskHost
 from runlane.runtime._idle_watch import IdleWatch
 from runlane.runtime._incarnation import Incarnation
 from runlane.runtime._inputs import InputLike, read_id, read_input, read_object
+from runlane.runtime._interrupt_watch import InterruptWatch
 from runlane.runtime._lane_table import LaneTable
 from runlane.runtime._managed_loop import ManagedLoopDriver
 from runlane.runtime._policies import InputPolicy, SubmittedInput, check_policy
 from runlane.runtime._recovery import Decide, Recovery, RecoveryOutcome, ResolveContext
+from runlane.runtime._recovery_on_start import recover_until_done
 from runlane.runtime._resuming import resume
 from runlane.runtime._store_calls import StoreCalls
 from runlane.runtime._submission import Submissions
@@ -83,7 +85,7 @@ class AgentRuntime:
             clock: The system's by default.
             ids: Random ones by default.
             recover_on_start: Take up what dead executors left behind, with the default decisions of `recover`, before
-                anything is admitted. Otherwise entering recovers nothing.
+                anything is admitted, and try again while the store fails. Otherwise entering recovers nothing.
 
         Raises:
             UsageError: An argument of the wrong kind.
@@ -107,6 +109,7 @@ class AgentRuntime:
             publishing=publishing,
             lanes=LaneCoordinator(clock=self._clock),
             idle_watch=IdleWatch(self._clock),
+            interrupt_watch=InterruptWatch(calls, self._clock),
             driver=self._config.driver or ManagedLoopDriver(),
             model=model,
             instructions=instructions,
@@ -147,12 +150,13 @@ class AgentRuntime:
             await self._core.incarnation.begin(tasks)
             await stack.enter_async_context(self._core.lanes)
             self._core.idle_watch.start(tasks)
+            self._core.interrupt_watch.start(tasks)
             self._lanes.start(tasks)
             if self._recovers:
                 recovery = Recovery(self._core, self._lanes, self._gate)
                 groups = await recovery.collect(page_size=100, max_runs=1000, signal=None)
                 recovery.announce(groups)
-                tasks.start_soon(recovery.handle, groups, name="recovery on start")
+                tasks.start_soon(recover_until_done, recovery, self._gate, self._clock, groups)
             self._stack = stack.pop_all()
         return self
 

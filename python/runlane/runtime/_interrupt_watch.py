@@ -1,0 +1,85 @@
+"""Notices that another process asked a run to stop which has nothing to write at the moment.
+
+Whoever writes finds out by itself: a checkpoint of a run that was asked to stop conflicts. A run that waits for its
+provider or a tool would notice only afterwards, so the records of such runs are looked at now and then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from anyio.abc import TaskGroup
+
+from runlane.clock import Clock
+from runlane.contracts import CancelToken
+from runlane.errors import StoreError
+from runlane.records import Run
+from runlane.runtime._store_calls import StoreCalls
+
+__all__ = ["InterruptWatch"]
+
+_EVERY: Final = 4.0
+"""Seconds between two looks at the same run."""
+
+
+@dataclass(eq=False, slots=True)
+class _Watched:
+    conversation_id: str
+    run_id: str
+    owner_id: str | None
+    token: CancelToken
+
+
+class InterruptWatch:
+    """Trips the tokens of executing runs that were asked to stop by somebody else.
+
+    There is one sleeping task per runtime, and none while nothing executes; a run that ends sooner costs no read.
+    """
+
+    def __init__(self, calls: StoreCalls, clock: Clock, /) -> None:
+        """Watch a store."""
+        self._calls = calls
+        self._clock = clock
+        self._runs: set[_Watched] = set()
+        self._tasks: TaskGroup | None = None
+        self._works = False
+
+    def start(self, tasks: TaskGroup, /) -> None:
+        """Say where the task may run."""
+        self._tasks = tasks
+
+    @contextmanager
+    def watch(self, run: Run, token: CancelToken, /) -> Iterator[None]:
+        """Watch a run for the length of a block."""
+        watched = _Watched(run.conversation_id, run.id, run.owner_id, token)
+        self._runs.add(watched)
+        if not self._works and self._tasks is not None:
+            self._works = True
+            self._tasks.start_soon(self._work, name="interrupt watch")
+        try:
+            yield
+        finally:
+            self._runs.discard(watched)
+
+    async def _work(self) -> None:
+        try:
+            while self._runs:
+                seen = tuple(self._runs)
+                await self._clock.sleep(_EVERY)
+                for watched in seen:
+                    if watched in self._runs and not watched.token.cancelled:
+                        await self._look(watched)
+        finally:
+            self._works = False
+
+    async def _look(self, watched: _Watched) -> None:
+        try:
+            view = await self._calls.store.load_run(watched.conversation_id, watched.run_id)
+        except StoreError:
+            # The run's own next write will find out what is wrong.
+            return
+        if view is not None and (view.run.state, view.run.owner_id) == ("interrupt_requested", watched.owner_id):
+            watched.token.cancel("user-interrupt")
