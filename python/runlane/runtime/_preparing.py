@@ -49,6 +49,12 @@ __all__ = ["Preparation"]
 
 _EVERYTHING: Final = 2**53 - 1
 
+_PROJECTIONS: Final = {
+    "omit": ProjectionOptions(evidence_policy=RUNTIME_EVIDENCE),
+    "text": ProjectionOptions(evidence_policy=RUNTIME_EVIDENCE, unresolved_file="text"),
+    "error": ProjectionOptions(evidence_policy=RUNTIME_EVIDENCE, unresolved_file="error"),
+}
+
 
 class Preparation:
     """Finds out what one run's model is told; its lane shows the run already."""
@@ -232,7 +238,7 @@ class Preparation:
         return tuple(Message.model_validate_json(history.record(place)) for place in places)
 
     def _projection(self) -> ProjectionOptions:
-        return ProjectionOptions(evidence_policy=RUNTIME_EVIDENCE, unresolved_file=self._core.config.files.unresolved)
+        return _PROJECTIONS[self._core.config.files.unresolved]
 
     async def _files(self) -> ResolvedFiles | None:
         resolver = self._core.config.files.resolve

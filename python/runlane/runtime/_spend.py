@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from runlane.clock import Clock
 from runlane.models import ModelUsage, ResolvedModel, add_usage
 from runlane.records import CostValue, RunMetrics, Usage, UsageValue
 
 __all__ = ["Spend", "computed"]
 
+_UNKNOWN: Final = Usage.unknown()
+_NO_TOKENS: Final = UsageValue(provenance="unavailable")
+_NO_COST: Final = CostValue(provenance="unavailable")
+
 
 def computed(usage: Usage | None, /) -> Usage:
     """State a run's total: every known figure is `computed`, every other `unavailable`."""
     if usage is None:
-        return Usage.unknown()
+        return _UNKNOWN
     cost = usage.cost
     return Usage(
         input_tokens=_tokens(usage.input_tokens),
@@ -20,7 +26,7 @@ def computed(usage: Usage | None, /) -> Usage:
         reasoning_tokens=_tokens(usage.reasoning_tokens),
         cache_read_tokens=_tokens(usage.cache_read_tokens),
         cache_write_tokens=_tokens(usage.cache_write_tokens),
-        cost=CostValue(provenance="unavailable")
+        cost=_NO_COST
         if cost is None or cost.value is None
         else CostValue(value=cost.value, currency=cost.currency, provenance="computed"),
     )
@@ -28,7 +34,7 @@ def computed(usage: Usage | None, /) -> Usage:
 
 def _tokens(figure: UsageValue | None) -> UsageValue:
     if figure is None or figure.value is None:
-        return UsageValue(provenance="unavailable")
+        return _NO_TOKENS
     return UsageValue(value=figure.value, provenance="computed")
 
 
@@ -89,17 +95,19 @@ class Spend:
 
     def metrics(self, *, partial: bool) -> RunMetrics:
         """Return the figures of an event: running ones, or with `partial` False final ones."""
-        usage = self.so_far
-        return RunMetrics(
-            partial=partial,
-            usage=usage or Usage.unknown(),
-            duration_ms=self._since(self._clock.monotonic()),
-            ttft_ms=None if self._first_output is None else self._since(self._first_output),
-        )
+        return self._metrics(self.so_far or _UNKNOWN, partial=partial)
 
     def final(self) -> RunMetrics:
         """Return the figures of the end."""
-        return self.metrics(partial=not self.finished).model_copy(update={"usage": computed(self.so_far)})
+        return self._metrics(computed(self.so_far), partial=not self.finished)
+
+    def _metrics(self, usage: Usage, *, partial: bool) -> RunMetrics:
+        return RunMetrics(
+            partial=partial,
+            usage=usage,
+            duration_ms=self._since(self._clock.monotonic()),
+            ttft_ms=None if self._first_output is None else self._since(self._first_output),
+        )
 
     def _since(self, moment: float) -> int:
         return max(0, int((moment - self._started) * 1000))
