@@ -260,7 +260,7 @@ class _OpenAIAgents:
 
             @override
             def stream_response(self, *_: Any, **__: Any) -> Any:
-                raise NotImplementedError
+                raise LookupError("this bench does not stream")
 
         @function_tool
         def weather(city: str) -> dict[str, object]:

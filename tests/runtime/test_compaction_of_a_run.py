@@ -144,7 +144,7 @@ async def test_the_probe_gets_the_records_at_hand() -> None:
             return False
 
         async def __call__(self, context: CompactionContext, /) -> CompactionResult:
-            raise NotImplementedError
+            raise AssertionError(f"{context.conversation_id} was compacted")
 
     async with opened(ScriptedModel("Hello"), config=RuntimeConfig(history=HistoryConfig(compact=Own()))) as scene:
         for _ in range(2):
