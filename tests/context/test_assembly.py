@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from runlane.context import (
     BuiltContext,
     ContextFragment,
+    ContextLifetime,
     ContextPlan,
     ContextTrust,
     assemble_context_plan,
@@ -311,6 +312,14 @@ def test_x12_a_plan_is_only_data() -> None:
     assert len(built.usages) == 1
     with pytest.raises(ValidationError):
         setattr(first, "prompt", "other")  # noqa: B010 - what a type checker refuses already
+
+
+def test_x13_a_lifetime_is_declared_only() -> None:
+    """Whatever it says, the input is the same; it comes back with the usage."""
+    lifetimes: tuple[ContextLifetime, ...] = ("call", "run", "conversation", "static")
+    built = [assemble_fragments([fragment("a", lifetime=lifetime)]) for lifetime in lifetimes]
+    assert len({one.messages[0].text for one in built}) == 1
+    assert tuple(one.usages[0].lifetime for one in built) == lifetimes
 
 
 @pytest.mark.parametrize("max_chars", [-1, True, 1.0, "5"])

@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable, Generator
 from datetime import UTC, datetime, timedelta
 from types import coroutine
+from typing import Any
 
 import pytest
 
@@ -15,11 +16,12 @@ from runlane.contracts import (
     require_limit,
     require_seconds,
     require_sync,
+    resolve,
     sync_result,
     timestamp_ms,
 )
 from runlane.errors import InvalidValueError, UsageError
-from tests.hostile import broken, hostile_object
+from tests.hostile import broken, hostile_object, untouchable
 
 
 async def _later(*_: object) -> int:
@@ -36,9 +38,8 @@ async def _stream() -> object:
 
 
 @coroutine
-def _old_coroutine() -> Generator[None, None, int]:
-    yield
-    return 1
+def _old_coroutine() -> Generator[Any, Any, int]:
+    return (yield from _later().__await__())
 
 
 @pytest.mark.parametrize("text", ["x", "x" * 512])
@@ -120,6 +121,14 @@ def test_sync_guard_asks_the_type_only() -> None:
     """A value whose class lies or raises is judged by what it is."""
     liar = hostile_object(__class__=property(broken))
     assert sync_result(liar, argument="hook") is liar
+
+
+@pytest.mark.anyio
+async def test_resolving_asks_the_type_only() -> None:
+    """A host's object that nobody may look at comes back as it is; an old coroutine is awaited."""
+    value = untouchable()
+    assert await resolve(value) is value
+    assert await resolve(_old_coroutine()) == 1
 
 
 def test_f21_an_attempt_is_spent_or_refused_and_never_given_back() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runlane.contracts import CancelToken, ExecutionOptions, Id
+from runlane.contracts import CancelToken, ExecutionOptions, Id, error_contexts
 from runlane.diagnostics import (
     CoreEvent,
     CreateDiagnosticsOptions,
@@ -10,7 +10,8 @@ from runlane.diagnostics import (
     create_diagnostics,
 )
 from runlane.errors import BudgetError
-from runlane.models import ModelUsage, TextDelta, UsageReport
+from runlane.models import ModelMessage, ModelUsage, TextDelta, UsageReport
+from runlane.runner import ModelCallTrace, ModelOutputEvent
 from tests.diagnostics.listening import Watcher
 from tests.runner.speaking import ASK, STOP, Speaker, runner, saying
 
@@ -85,3 +86,56 @@ async def test_c2_a_runner_shows_what_its_ports_bring() -> None:
     mine = create_diagnostics(CreateDiagnosticsOptions(run_id=Id("mine")))
     result = await bound.call(ASK, options=ExecutionOptions(diagnostics=mine, invocation_id=Id("named")))
     assert (result.receipt.run_id, result.receipt.invocation_id) == ("mine", "named")
+
+
+async def test_d1_an_observer_is_not_isolated() -> None:
+    """What an observer or a sink raises, the observed call raises: the same object."""
+    for place in ("on_trace", "output"):
+        broken = KeyError(place)
+
+        async def fail(_: object, broken: KeyError = broken) -> None:
+            raise broken
+
+        with pytest.raises(KeyError) as caught:
+            await runner(Speaker(*saying("x")), **{place: fail}).call(ASK)
+        assert caught.value is broken
+
+
+async def test_d11_one_invocation_has_one_name() -> None:
+    """Receipt, trace, events, sink and the provider's context carry the same id; so does the error of a failed call."""
+    watcher = Watcher()
+    traces: list[ModelCallTrace] = []
+    heard: list[ModelOutputEvent] = []
+
+    async def hear(event: ModelOutputEvent) -> None:
+        heard.append(event)
+
+    scope = create_diagnostics(CreateDiagnosticsOptions(observer=watcher))
+    provider = Speaker(*saying("x"))
+    speaks = runner(provider, diagnostics=scope, on_trace=traces.append, output=hear)
+    receipt = (await speaks.call(ASK)).receipt
+    names = {
+        receipt.invocation_id,
+        traces[0].invocation_id,
+        heard[0].invocation_id,
+        provider.contexts[0].invocation_id,
+        *(event.identity.invocation_id for event in watcher.events if event.name != "model.prepared"),
+    }
+    assert names == {receipt.invocation_id}
+    provider.parts = (OSError("down"),)
+    with pytest.raises(OSError, match="down") as caught:
+        await speaks.call(ASK)
+    assert error_contexts(caught.value)[0].invocation_id == traces[1].invocation_id != receipt.invocation_id
+
+
+async def test_m50_a_runner_adds_nothing_of_its_own() -> None:
+    """The provider gets the request's own messages and options, once, whatever comes of it."""
+    provider = Speaker(OSError("down"))
+    speaks = runner(provider)
+    prepared = await speaks.prepare(ASK)
+    with pytest.raises(OSError, match="down"):
+        await speaks.call(prepared)
+    assert provider.told == [(ModelMessage.user("Hello?"),)]
+    (context,) = provider.contexts
+    assert (context.stage, context.options, context.functions) == ("draft", prepared.options, ())
+    assert (context.function_choice, context.response_format) == ("none", "text")

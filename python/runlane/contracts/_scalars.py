@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import datetime
 from math import floor
 from types import FunctionType, GeneratorType
-from typing import Annotated, Any, Final, Literal, NewType, TypeAlias, TypeVar, overload
+from typing import Annotated, Any, Final, Literal, NewType, TypeAlias, TypeVar, cast, overload
 
 from pydantic import Field
 
@@ -89,10 +89,10 @@ async def resolve(value: MaybeAwaitable[T], /) -> T: ...
 
 
 async def resolve(value: MaybeAwaitable[T], /) -> T:
-    """Return a value, awaiting it once if it is awaitable."""
-    if inspect.isawaitable(value):
-        return await value
-    return value
+    """Return a value, awaiting it once if it is awaitable; its type alone tells, its own code is not asked."""
+    if _is_awaitable(value, type(value)):
+        return await cast("Awaitable[T]", value)
+    return cast("T", value)
 
 
 def elapsed_ms(start: float, end: float, /) -> DurationMs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, Final, Protocol, cast, runtime_checkable
 
@@ -71,14 +71,14 @@ class DiagnosticContext(Protocol):
         """Return the scope of the next run: this one the first time, later a new root with the same consumers."""
         ...
 
-    def emit(
+    async def emit(
         self,
         name: CoreEventName,
         payload: CoreEventPayload | Callable[[], CoreEventPayload],
         /,
         *,
         sub_steps: SubFlowLogger | None = None,
-    ) -> Awaitable[CoreEvent | None]:
+    ) -> CoreEvent | None:
         """Tell a fact and wait until its consumers took it.
 
         Args:
@@ -158,9 +158,10 @@ class _Scope:
         /,
         *,
         sub_steps: SubFlowLogger | None = None,
-    ) -> Awaitable[CoreEvent | None]:
+    ) -> Coroutine[Any, Any, CoreEvent | None]:
+        # Not a coroutine function around another one: this is called several times per visit.
         if not self._producer.enabled:
-            return _NOTHING
+            return _nothing()
         return self._producer.emit(self.identity, name, payload, sub_steps)
 
     def note(self, name: CoreEventName, payload: CoreEventPayload | Callable[[], CoreEventPayload], /) -> None:
@@ -175,16 +176,8 @@ class _Scope:
         return _Reporting(self, self._producer)
 
 
-class _Nothing:
-    """Awaited at once, by anybody, as often as they like."""
-
-    __slots__ = ()
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        yield from ()
-
-
-_NOTHING: Final = _Nothing()
+async def _nothing() -> None:
+    """Nobody listens."""
 
 
 class _Reporting:
