@@ -5,6 +5,7 @@ Text is kept in pieces and joined only when somebody needs it whole, so that a l
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -22,6 +23,7 @@ from runlane.records import (
     Record,
     Run,
     TextPart,
+    ToolCallPart,
     validated,
 )
 from runlane.store import DraftPatch, GrownPart
@@ -145,6 +147,11 @@ class Draft:
     def parts(self, start: int = 0, /) -> tuple[Part, ...]:
         """Return the parts from an index on, put together."""
         return tuple(part.part() if isinstance(part, _Growing) else part for part in self._parts[start:])
+
+    @property
+    def call_ids(self) -> Iterator[str]:
+        """The ids of the calls, in order."""
+        return (part.call_id for part in self._parts if isinstance(part, ToolCallPart))
 
     @property
     def saved(self) -> int:

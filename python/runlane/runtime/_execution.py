@@ -132,7 +132,7 @@ class _Execution:
     async def _accepted(self, turn: LiveTurn, ending: Ending) -> Ending:
         """Return how a finished answer really ends: as it is, or as `output_rejected`."""
         acceptance = self._core.config.protocol.terminal_acceptance
-        if acceptance == "allow-empty":
+        if acceptance == "allow-empty" or turn.tools.waits:
             return ending
         answer = TerminalAcceptanceInput(
             message=turn.writer.draft.message("completed", self._core.clock.now()),

@@ -52,6 +52,9 @@ __all__ = ["RunTools", "answer_calls"]
 
 Emit: TypeAlias = Callable[[TurnPart], Awaitable[None]]
 
+_LONGEST_ID: Final = 500
+"""Characters of a call's id that are kept where it has to be told from another."""
+
 _TELL_WITHIN: Final = 1.0
 """Seconds a publisher has for what is told of a call that was cut off."""
 
@@ -95,7 +98,12 @@ class _Plan:
 
 
 class RunTools:
-    """The tools of one run, as its turn holds them."""
+    """The tools of one run, as its turn holds them.
+
+    Attributes:
+        fence: Around every handler; hand it to tools that are called in another way.
+        waits: Whether a call waits for somebody's consent, which ends the turn.
+    """
 
     def __init__(
         self, core: RuntimeCore, writer: TurnWriter, voice: RunVoice, signal: CancelToken, app: object, emit: Emit, /
@@ -119,6 +127,7 @@ class RunTools:
         self._mounted: MountedTools | None = None
         self._proven: set[str | None] = set()
         self._running = 0
+        self.waits = False
         self._queue = ProgressQueue()
         run = writer.run
         self.fence = ToolFenceLifecycle(
@@ -154,13 +163,13 @@ class RunTools:
 
     def distinct(self, calls: Sequence[ToolCallPart], /) -> tuple[ToolCallPart, ...]:
         """Return calls with ids no earlier call of the run has; see `TurnTools.distinct`."""
-        known = {part.call_id for part in self._writer.draft.parts() if isinstance(part, ToolCallPart)}
+        known = set(self._writer.draft.call_ids)
         found: list[ToolCallPart] = []
         for call in calls:
             call_id, count = call.call_id, 1
             while call_id in known:
                 count += 1
-                call_id = f"{call.call_id}~{count}"
+                call_id = f"{call.call_id[:_LONGEST_ID]}~{count}"
             known.add(call_id)
             found.append(call if call_id == call.call_id else call.model_copy(update={"call_id": call_id}))
         return tuple(found)
@@ -180,7 +189,8 @@ class RunTools:
         plans = [await self._reopened(call, left) for call in left.open_calls]
         plans += [await self._answered(entry) for entry in left.unanswered]
         results = await self._carry_out(plans)
-        if results is None or left.waits:
+        self.waits = self.waits or left.waits
+        if results is None or self.waits:
             return None
         return spoken_rounds(self._writer.draft.parts())
 
@@ -251,7 +261,8 @@ class RunTools:
             self._writer.draft.cut(start)
             for result in ordered:
                 self._writer.draft.add(result)
-        return None if any(waits) else ordered
+        self.waits = any(waits)
+        return None if self.waits else ordered
 
     async def _ask(self, plan: _Plan) -> bool:
         """Put on record what consent a call needs; whether it now waits for it."""

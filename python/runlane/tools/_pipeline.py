@@ -55,6 +55,7 @@ __all__ = ["Asked", "CallFacts", "Gate", "Invocation", "Pipeline"]
 T = TypeVar("T")
 
 _ALLOWED: Final = ToolAuthorization("allow")
+_LONGEST_ID: Final = 512
 _OBSERVE_WITHIN: Final = 1.0
 """Seconds an observer has once the invocation was cancelled."""
 
@@ -311,7 +312,8 @@ class Pipeline:
 
 
 def _place(tool_id: str, invocation_id: Id) -> ErrorContext:
-    return ErrorContext(operation="tool", tool_id=Id(tool_id) if tool_id else None, invocation_id=invocation_id)
+    known = Id(tool_id) if 0 < len(tool_id) <= _LONGEST_ID else None
+    return ErrorContext(operation="tool", tool_id=known, invocation_id=invocation_id)
 
 
 async def _wants_approval(tool: CompiledTool, value: object, context: ToolExecutionContext[Any]) -> bool:
@@ -368,8 +370,9 @@ async def _timed(call: Invocation, seconds: float, work: Callable[[Invocation], 
 
         async def watch() -> None:
             await call.context.clock.sleep(seconds)
-            call.course.settle("failed", expiry)
-            tasks.cancel_scope.cancel()
+            # A thread whose handler has just returned was in time.
+            if call.course.settle("failed", expiry):
+                tasks.cancel_scope.cancel()
 
         expiry = ToolTimeoutError(tool_id=call.tool.id, timeout=seconds)
         tasks.start_soon(watch)
