@@ -14,6 +14,7 @@ from runlane.errors import UsageError
 from runlane.runtime._config import RuntimeConfig
 from runlane.runtime._core import ModelSource
 from runlane.runtime._inputs import InputLike
+from runlane.runtime._policies import InputPolicy
 from runlane.runtime._recovery import RecoveryOutcome
 from runlane.runtime._runtime import AgentRuntime
 from runlane.runtime._tickets import RunResult, RunTicket
@@ -104,6 +105,7 @@ class BlockingRuntime:
         idempotency_key: str | None = None,
         metadata: Mapping[str, object] | None = None,
         context: object = None,
+        policy: InputPolicy | None = None,
     ) -> RunResult:
         """Submit an input and wait for its end; see `AgentRuntime.submit` for the arguments.
 
@@ -116,7 +118,12 @@ class BlockingRuntime:
         portal = self._opened()
         ticket = portal.call(
             lambda: self._runtime.submit(
-                conversation_id, input, idempotency_key=idempotency_key, metadata=metadata, context=context
+                conversation_id,
+                input,
+                idempotency_key=idempotency_key,
+                metadata=metadata,
+                context=context,
+                policy=policy,
             )
         )
         return portal.call(ticket.result.wait)
@@ -130,10 +137,11 @@ class BlockingRuntime:
         idempotency_key: str | None = None,
         metadata: Mapping[str, object] | None = None,
         context: object = None,
+        policy: InputPolicy | None = None,
     ) -> Iterator[RuntimeEvent | Gap]:
-        """Submit an input and yield the events of its run until it ends; the last one is a `TerminalEvent`.
+        """Submit an input and yield the events of its run until it ends.
 
-        The input is submitted when the iteration begins. Leaving the iteration early does not stop the run.
+        The last one is a `TerminalEvent`, or the state `superseded` of a run that another one absorbed. The input is submitted when the iteration begins. Leaving the iteration early does not stop the run.
 
         Raises:
             RunlaneError: The input was refused, or the run did not end here.
@@ -142,7 +150,12 @@ class BlockingRuntime:
 
         def begin() -> tuple[RunTicket, Subscription]:
             ticket = self._runtime.submit(
-                conversation_id, input, idempotency_key=idempotency_key, metadata=metadata, context=context
+                conversation_id,
+                input,
+                idempotency_key=idempotency_key,
+                metadata=metadata,
+                context=context,
+                policy=policy,
             )
             return ticket, ticket.events()
 
