@@ -141,7 +141,8 @@ class BlockingRuntime:
     ) -> Iterator[RuntimeEvent | Gap]:
         """Submit an input and yield the events of its run until it ends.
 
-        The last one is a `TerminalEvent`, or the state `superseded` of a run that another one absorbed. The input is submitted when the iteration begins. Leaving the iteration early does not stop the run.
+        The last one is a `TerminalEvent`, or the state `superseded` of a run that another one absorbed. The input is
+        submitted when the iteration begins. Leaving the iteration early does not stop the run.
 
         Raises:
             RunlaneError: The input was refused, or the run did not end here.
