@@ -169,3 +169,13 @@ async def test_time_to_first_output_and_duration_are_of_the_run() -> None:
         result = await ticket.result
     assert result.metrics is not None
     assert (result.metrics.ttft_ms, result.metrics.duration_ms) == (1500, 1500)
+
+
+async def test_who_missed_the_end_learns_the_metrics_all_the_same() -> None:
+    """A terminal event that is rebuilt from the ledger equals the one that was told live."""
+    async with opened(ScriptedModel(spending("x", input_tokens=5, output_tokens=2, cost=0.1))) as scene:
+        ticket = scene.runtime.submit(CONVERSATION, "Go")
+        live = await heard(ticket)
+        await ticket.result
+        rebuilt = await heard(scene.runtime.subscribe(CONVERSATION, run_id=ticket.run_id, after=0))
+    assert (live[-1], live[-1].type) == (rebuilt[-1], "terminal")

@@ -137,6 +137,7 @@ def _closing(core: RuntimeCore, writer: TurnWriter, ending: Ending, metrics: Run
         reason=ending.reason,
         policy_name=ending.policy_name,
         usage=metrics.usage,
+        metrics=metrics,
     )
 
 
