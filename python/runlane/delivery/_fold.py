@@ -52,8 +52,8 @@ def placeholder_for(run: Run, /) -> AssistantPlaceholder:
 def fold_events(entry: EventEnvelope, /) -> list[DurableEvent]:
     """Return the events that followed the commit of a ledger entry, in order; none for entries of other kinds.
 
-    A checkpoint's text is not part of the ledger: its event comes back without patch and draft, and its metrics have the
-    spend only.
+    A checkpoint's text is not part of the ledger: its event comes back without patch and draft, and its metrics have
+    the spend only.
     """
     if entry.kind != _TRANSITION:
         return []
