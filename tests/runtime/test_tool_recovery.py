@@ -232,3 +232,35 @@ async def test_a_takeover_tells_nothing_again() -> None:
                 await scene.runtime.recover()
                 events = await heard(subscription)
     assert [event for event in events if isinstance(event, ToolStatusEvent)] == []
+
+
+async def test_an_agreed_call_that_was_cut_off_is_not_asked_about_again() -> None:
+    """A call has one request in its life: if its process dies in it, the model is told that nobody knows."""
+    entries: list[str] = []
+    tools = [_counter(entries, needs_approval=True)]
+    async with MemoryStore() as store:
+        async with opened(_script(), store=store, tools=tools) as scene:
+            asked = await scene.runtime.submit(CONVERSATION, "Count.").result
+        [request] = asked.approvals
+        async with opened(_script(), store=store, tools=tools, plan=_dying_at(4, "before")) as scene:
+            with pytest.raises(RunlaneError):
+                await scene.runtime.respond_to_approval(CONVERSATION, request.approval_id, approved=True).result
+        async with opened(_script(), store=store, tools=tools, recover_on_start=True) as scene:
+            result = await scene.runtime.respond_to_approval(CONVERSATION, request.approval_id, approved=True).result
+    [(call_id, outcome, output)] = results_of(result.message.parts)
+    assert isinstance(output, dict)
+    assert (call_id, outcome, output["error"]) == ("c1", "error", "tool.outcome_unknown")
+    assert (result.reason, entries) == ("success", [f"a {asked.run.id}:c1"])
+
+
+async def test_a_question_may_be_declined_and_the_conversation_goes_on() -> None:
+    """While the question about an unknown effect is open, other inputs are answered, and nothing runs."""
+    entries: list[str] = []
+    async with MemoryStore() as store:
+        await _die(store, entries, _dying_at(4, "before"))
+        model = ScriptedModel("Fine.")
+        async with opened(model, store=store, tools=[_counter(entries)], recover_on_start=True) as scene:
+            asked = await _attempt(scene)
+            other = await scene.runtime.submit(CONVERSATION, "Something else.").result
+    assert asked is not None
+    assert (asked.reason, other.reason, len(entries)) == ("provider_stop", "success", 1)

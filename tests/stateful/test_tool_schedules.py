@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from runlane.errors import RunlaneError
 from runlane.models import FinishReport, FunctionCallDelta, ModelToolResultMessage
-from runlane.records import Message, ToolApprovalRequestPart, ToolCallPart, ToolResultPart
+from runlane.records import Message, Run, ToolApprovalRequestPart, ToolCallPart, ToolResultPart
 from runlane.runtime import AgentRuntime, RunResult, RuntimeConfig, ToolsConfig
 from runlane.store import MemoryStore
 from runlane.testing import Fault, FaultPlan, FaultyStore, ScriptedCall, ScriptedModel, ScriptedStep, StoreCall
@@ -158,8 +158,9 @@ async def _pending(store: FaultyStore) -> list[tuple[str, ToolApprovalRequestPar
     ]
 
 
-def _check(world: World, messages: list[Message]) -> None:
-    """Check the record against what really happened."""
+def _check(world: World, runs: list[Run], messages: list[Message]) -> None:
+    """Check the record against what really happened: everything was agreed to, so every call has come to its end."""
+    assert {run.terminal_reason for run in runs} <= {"success", "provider_stop"}
     calls = {
         part.call_id: f"{message.run_id}:{part.call_id}"
         for message in messages
@@ -167,7 +168,7 @@ def _check(world: World, messages: list[Message]) -> None:
         if isinstance(part, ToolCallPart)
     }
     results = [part for message in messages for part in message.parts if isinstance(part, ToolResultPart)]
-    assert len({result.call_id for result in results}) == len(results)
+    assert sorted(result.call_id for result in results) == sorted(calls)
     for result in results:
         if result.outcome == "success":
             assert world.entries[calls[result.call_id]] >= 1
@@ -195,8 +196,8 @@ def test_nothing_uncertain_is_run_twice_by_itself(
                 await _live(world, store, death, tells=tells)
             result = await _live(world, store, None, tells=tells)
             assert await store.list_active_runs(_CONVERSATION) == ()
-            messages = list((await store.load_snapshot(_CONVERSATION)).messages)
+            snapshot = await store.load_snapshot(_CONVERSATION)
         assert result is not None
-        _check(world, messages)
+        _check(world, list(snapshot.runs), list(snapshot.messages))
 
     anyio.run(scenario, backend=backend)

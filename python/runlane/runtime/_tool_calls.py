@@ -209,19 +209,22 @@ class RunTools:
         request = next((part for part in asked if part.call_id == call.call_id), None)
         if request is not None and not request.is_automatic:
             return _Plan(MountedCall(call=call, key=""), waits=True)
-        return await self._planned(call, run_id, is_approved=request is not None)
+        return await self._planned(call, run_id, is_approved=request is not None, may_ask=request is None)
 
     async def _answered(self, entry: AnsweredCall) -> _Plan:
         """Plan a call that somebody agreed to, or refused."""
         call, reason = entry.call, entry.response.reason
         if entry.response.approved:
-            return await self._planned(call, entry.run_id, is_approved=True)
+            return await self._planned(call, entry.run_id, is_approved=True, may_ask=False)
         is_unknown = approval_kind(entry.request) == "effect-unknown"
         error = _outcome_unknown(reason) if is_unknown else ToolDeniedError(tool_id=call.tool_name, reason=reason)
         return _Plan(MountedCall(call=call, key="", refusal=self._tools.failed(call, error)))
 
-    async def _planned(self, call: ToolCallPart, run_id: str, *, is_approved: bool) -> _Plan:
-        """Plan a call that may have been entered by an execution of this run that died."""
+    async def _planned(self, call: ToolCallPart, run_id: str, *, is_approved: bool, may_ask: bool) -> _Plan:
+        """Plan a call that may have been entered by an execution of this run that died.
+
+        A call has one request for consent in its life: of one that had it the model is told that nobody knows.
+        """
         own, key = self._writer.run, f"{run_id}:{call.call_id}"
         event_id = effect_event_id(own.id, key)
         entry = await self._core.calls.read(lambda store: store.find_event(own.conversation_id, event_id))
@@ -230,7 +233,7 @@ class RunTools:
         if not was_entered or mounted.idempotent:
             return _Plan(mounted, was_entered=was_entered)
         self._tools.let_go(mounted)
-        if self._core.config.tools.unknown_effect == "ask":
+        if may_ask and self._core.config.tools.unknown_effect == "ask":
             return _Plan(mounted, asks="effect-unknown")
         mounted.refusal = self._tools.failed(call, _outcome_unknown(None))
         return _Plan(mounted)
