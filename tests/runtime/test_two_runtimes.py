@@ -77,7 +77,7 @@ async def test_an_interrupt_by_another_process_reaches_a_run_that_has_nothing_to
         ticket = one.runtime.submit(CONVERSATION, "first")
         await hold.reached()
         await two.runtime.interrupt(CONVERSATION, ticket.run_id)
-        await one.clock.advance(3.9)
+        await one.clock.advance(2.4)
         assert ticket.result.done is False
         await one.clock.advance(0.2)
         result = await ticket.result
@@ -90,7 +90,7 @@ async def test_a_run_that_ends_sooner_is_never_looked_at() -> None:
     async with opened(model) as scene:
         ticket = scene.runtime.submit(CONVERSATION, "first")
         await hold.reached()
-        await scene.clock.advance(3.9)
+        await scene.clock.advance(2.4)
         hold.release()
         await ticket.result
         await scene.clock.advance(10.0)

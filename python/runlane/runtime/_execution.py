@@ -68,7 +68,9 @@ class _Execution:
     async def create(self, signal: CancelToken) -> Acquired | RunResult:
         self._offers.withdraw(self._work.run.id)
         if self._work.batch is not None:
-            await self._work.batch.complete()
+            # What is still underway when the run is told to stop finds it taken, and begins a run of its own.
+            with anyio.CancelScope() as scope, signal.bind(scope):
+                await self._work.batch.complete()
         return await acquire(self._core, self._lane, self._work, signal)
 
     async def execute(self, acquired: Acquired | RunResult, signal: CancelToken) -> RunResult:
@@ -78,7 +80,7 @@ class _Execution:
         core = self._core
         inbox = Inbox(self._offers, run_id, lambda other: core.waits(conversation_id, other), core.config.files)
         try:
-            with core.interrupt_watch.watch(acquired.writer.run, signal):
+            with core.interrupt_watch.watch(acquired.writer, signal):
                 ending = await self._answer(acquired, signal, inbox)
             return await settle(core, self._lane, acquired.writer, ending, inbox)
         except Exception:

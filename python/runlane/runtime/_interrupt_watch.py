@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from anyio.abc import TaskGroup
 
@@ -21,22 +21,38 @@ from runlane.runtime._store_calls import StoreCalls
 
 __all__ = ["InterruptWatch"]
 
-_EVERY: Final = 4.0
-"""Seconds between two looks at the same run."""
+_EVERY: Final = 2.5
+"""Seconds between two looks at the same run; one that began in between is looked at after at most twice as long."""
+
+
+class Writing(Protocol):
+    """The durable side of an execution, as far as it has to be known here."""
+
+    @property
+    def run(self) -> Run:
+        """As last written; owner and fencing token are the execution's own."""
+        ...
 
 
 @dataclass(eq=False, slots=True)
 class _Watched:
-    conversation_id: str
-    run_id: str
-    owner_id: str | None
+    """An executing run, and the revision it had when it was last thought of."""
+
+    writer: Writing
     token: CancelToken
+    revision: int
+
+    def has_written(self) -> bool:
+        """Whether it wrote something since: then it would know by itself."""
+        before, self.revision = self.revision, self.writer.run.revision
+        return self.revision != before
 
 
 class InterruptWatch:
     """Trips the tokens of executing runs that were asked to stop by somebody else.
 
-    There is one sleeping task per runtime, and none while nothing executes; a run that ends sooner costs no read.
+    There is one sleeping task per runtime, and none while nothing executes; a run that ends sooner, or that writes by
+    itself, costs no read.
     """
 
     def __init__(self, calls: StoreCalls, clock: Clock, /) -> None:
@@ -52,9 +68,9 @@ class InterruptWatch:
         self._tasks = tasks
 
     @contextmanager
-    def watch(self, run: Run, token: CancelToken, /) -> Iterator[None]:
+    def watch(self, writer: Writing, token: CancelToken, /) -> Iterator[None]:
         """Watch a run for the length of a block."""
-        watched = _Watched(run.conversation_id, run.id, run.owner_id, token)
+        watched = _Watched(writer, token, writer.run.revision)
         self._runs.add(watched)
         if not self._works and self._tasks is not None:
             self._works = True
@@ -70,16 +86,19 @@ class InterruptWatch:
                 seen = tuple(self._runs)
                 await self._clock.sleep(_EVERY)
                 for watched in seen:
-                    if watched in self._runs and not watched.token.cancelled:
+                    if watched in self._runs and not watched.token.cancelled and not watched.has_written():
                         await self._look(watched)
         finally:
             self._works = False
 
     async def _look(self, watched: _Watched) -> None:
+        own = watched.writer.run
         try:
-            view = await self._calls.store.load_run(watched.conversation_id, watched.run_id)
+            view = await self._calls.store.load_run(own.conversation_id, own.id)
         except StoreError:
             # The run's own next write will find out what is wrong.
             return
-        if view is not None and (view.run.state, view.run.owner_id) == ("interrupt_requested", watched.owner_id):
+        if view is None or view.run.state != "interrupt_requested":
+            return
+        if (view.run.owner_id, view.run.fencing_token) == (own.owner_id, own.fencing_token):
             watched.token.cancel("user-interrupt")
