@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typing_extensions import override
 
 from runlane.canonical import canonical_record_json
 from runlane.errors import ProviderStreamCutError
@@ -30,8 +31,8 @@ from runlane.records import Message, ProviderEnvelope, TextPart, ToolResultPart
 from runlane.runtime import AgentRuntime, LoopConfig, RuntimeConfig, StepChanges, StepPreparation
 from runlane.runtime._record_chain import START, RecordChain, RecordRange, link, stored_digest
 from runlane.runtime._request_ledger import ProviderCall, RequestLedger, instructions_digest, message_digest
-from runlane.store import AppendEvent, DriverStore, MemoryStore, ReadEvents
-from runlane.testing import FaultyStore, ScriptedCall, ScriptedModel, ScriptedStep
+from runlane.store import AcquireRun, AppendEvent, DriverStore, MemoryStore, ReadEvents
+from runlane.testing import Fault, FaultyStore, Hold, ScriptedCall, ScriptedModel, ScriptedStep, StoreCall
 from runlane.tools import tool
 from tests.runtime.compacting import STORES, opened
 
@@ -192,6 +193,51 @@ async def test_the_request_is_on_record_before_the_provider_is_called() -> None:
             await runtime.submit("c", "Hi").result
             await runtime.submit("c", "Hi again").result
     assert asked == [1, 2]
+
+
+class Seeding(Hold):
+    """Instead of standing, puts a message at the head of the conversation, as another process might."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        super().__init__()
+        self._store = store
+
+    @override
+    async def stand(self) -> None:
+        message = Message(
+            id="seeded",
+            conversation_id="c",
+            role="user",
+            status="committed",
+            parts=(TextPart(text="Seeded"),),
+            created_at=NOW,
+            updated_at=NOW,
+        )
+        await self._store.seed_conversation(conversation_id="c", seed_key="s", inputs=[message])
+
+
+@pytest.mark.anyio
+async def test_a_prompt_that_changed_while_it_was_acquired_is_recorded_as_it_is_asked() -> None:
+    """Somebody wrote between preparation and acquisition: the request that is made has an entry of its own."""
+    async with MemoryStore() as inner:
+
+        def plan(call: StoreCall) -> Fault | None:
+            acquires = any(isinstance(command, AcquireRun) for command in call.commands)
+            return Fault(hold=Seeding(inner)) if acquires else None
+
+        model = ScriptedModel("said")
+        async with AgentRuntime(FaultyStore(inner, plan), model=model) as runtime:
+            result = await runtime.submit("c", "Hi").result
+        requests = await entries(inner, "provider/request")
+        last = requests[-1]["records"]
+        assert last["sha256"] == await chained(inner, last["first_id"], last["last_id"])
+    assert result.reason == "success"
+    assert [request["records"]["count"] for request in requests] == [1, 2]
+    assert last["first_id"] == "seeded"
+    assert [message.text for message in model.calls[0].messages if isinstance(message, ModelMessage)] == [
+        "Seeded",
+        "Hi",
+    ]
 
 
 # --- the chain ----------------------------------------------------------------------------------------------------

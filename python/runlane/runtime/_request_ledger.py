@@ -4,6 +4,9 @@
 stored records the prompt was made of by their first and last id and one chained hash (see `_record_chain`); what the
 run has added since is hashed message by message into the same chain. `provider/response` follows when the call ends.
 
+Of two requests with the same attempt and step the first was never made: somebody wrote to the conversation while the
+run was acquired, and the prompt was made again.
+
 | hash | of what |
 |---|---|
 | `instructions_sha256` | the text of the instructions; of several, see `instructions_digest` |
