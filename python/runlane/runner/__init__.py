@@ -23,7 +23,6 @@ from runlane.runner._capabilities import (
     ModelToolSource,
     RegisteredModelTool,
     ToolProposal,
-    selectable_tools,
 )
 from runlane.runner._config import (
     MODEL_RUNNER_DEFAULTS,
@@ -55,6 +54,7 @@ from runlane.runner._retry import (
 from runlane.runner._runner import (
     ModelRunner,
 )
+from runlane.runner._selectable import selectable_tools
 from runlane.runner._trace import (
     ModelCallTrace,
     ModelOutputEvent,

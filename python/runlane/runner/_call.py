@@ -23,7 +23,6 @@ from runlane.contracts import (
     InvocationStatus,
     ModelCallRecord,
     ModelResult,
-    ModelUsage,
     elapsed_ms,
     get_error_info,
     sync_result,
@@ -39,19 +38,17 @@ from runlane.diagnostics import (
     ModelOutput,
     ModelStarted,
 )
-from runlane.errors import BudgetError, ModelCallTimeoutError, ProviderStreamCutError
+from runlane.errors import ModelCallTimeoutError, ProviderStreamCutError
 from runlane.models import (
     ChatProvider,
-    FinishReport,
     FunctionCallDelta,
     ModelPart,
     ModelProviderContext,
     ReasoningDelta,
     TextDelta,
-    UsageReport,
-    model_protocol_error,
 )
 from runlane.runner._config import ModelRunnerPorts, ModelRunnerSettings
+from runlane.runner._heard import Heard
 from runlane.runner._measurement import ModelInputMeasurement
 from runlane.runner._prepared import PreparedModelCall
 from runlane.runner._trace import ModelCallTrace, ModelOutputEvent, OutputPart
@@ -86,71 +83,13 @@ class CallFacts:
         return self.scope if self.scope is not None and self.scope.enabled else None
 
 
-class _Heard:
-    """What came so far, held to the limits of the runner."""
-
-    def __init__(self, settings: ModelRunnerSettings, *, keep: bool) -> None:
-        self.parts = 0
-        self.chars = 0
-        self.first_output: float | None = None
-        self.usage: ModelUsage | None = None
-        self.finish: FinishReport | None = None
-        self.kept: list[ModelPart] | None = [] if keep else None
-        self._settings = settings
-        self._arguments: dict[int, int] = {}
-
-    def take(self, part: ModelPart) -> None:
-        """Count a part.
-
-        Raises:
-            BudgetError: There is more text than the runner takes.
-            ModelProtocolError: More or larger calls than it takes, or a part behind the finish report.
-        """
-        if self.finish is not None:
-            model_protocol_error("a part follows the finish report")
-        self.parts += 1
-        if self.kept is not None:
-            self.kept.append(part)
-        match part:
-            case TextDelta() | ReasoningDelta():
-                self._count(len(part.text))
-            case FunctionCallDelta():
-                self._count(len(part.name or "") + len(part.arguments or ""))
-                self._take_call(part)
-            case UsageReport():
-                self.usage = part.usage
-            case FinishReport():
-                self.finish = part
-            case _:
-                pass
-
-    def _count(self, chars: int) -> None:
-        self.chars += chars
-        limit = self._settings.max_output_chars
-        if self.chars > limit:
-            raise BudgetError(
-                f"the answer is longer than {limit} characters", allowance="model_output_chars", limit=limit
-            )
-
-    def _take_call(self, delta: FunctionCallDelta) -> None:
-        size = self._arguments.get(delta.index, 0)
-        size += len((delta.arguments or "").encode("utf-8", "surrogatepass"))
-        self._arguments[delta.index] = size
-        if len(self._arguments) > self._settings.max_tool_calls:
-            model_protocol_error(f"a response has more than {self._settings.max_tool_calls} calls")
-        if size > self._settings.max_arguments_bytes:
-            model_protocol_error(
-                f"the arguments of call {delta.index} are longer than {self._settings.max_arguments_bytes} bytes"
-            )
-
-
 class ChargedCall(Generic[Out]):
     """Makes one call that is paid for."""
 
     def __init__(self, prepared: PreparedModelCall[Out], facts: CallFacts, /) -> None:
         self._prepared = prepared
         self._facts = facts
-        self._heard = _Heard(facts.settings, keep=facts.told is not None)
+        self._heard = Heard(facts.settings, keep=facts.told is not None)
         self._started_at = timestamp_ms(facts.ports.clock.now())
         self._started = facts.ports.clock.monotonic()
         self._scope = anyio.CancelScope()

@@ -37,6 +37,7 @@ __all__ = [
     "ModelRunnerSettings",
     "ModelRuntimeConfig",
     "ModelTokenBudget",
+    "instructed",
     "merge_options",
     "messages_of",
     "narrowed",
@@ -295,3 +296,11 @@ def messages_of(request: ModelCallRequest, /) -> tuple[AnyModelMessage, ...]:
         return tuple(request.messages)
     system = () if request.system is None else (ModelMessage.system(request.system),)
     return (*system, ModelMessage.user(request.prompt or "", tuple(request.images)))
+
+
+def instructed(messages: tuple[AnyModelMessage, ...], instruction: str, /) -> tuple[AnyModelMessage, ...]:
+    """Put a transport's instruction behind the leading system messages."""
+    leading = 0
+    while leading < len(messages) and messages[leading].role == "system":
+        leading += 1
+    return (*messages[:leading], ModelMessage.system(instruction), *messages[leading:])

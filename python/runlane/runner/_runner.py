@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Literal, TypeVar, overload
@@ -22,14 +21,12 @@ from runlane.contracts import (
 from runlane.diagnostics import BudgetRefused, DiagnosticContext, DiagnosticSpanFields, ModelPrepared, as_diagnostics
 from runlane.errors import (
     BudgetError,
-    DuplicateRegistrationError,
-    InvalidValueError,
     PreparedCallError,
     RunnerBusyError,
     UnknownTransportError,
     UsageError,
 )
-from runlane.models import AnyModelMessage, ModelMessage, validate_messages
+from runlane.models import validate_messages
 from runlane.runner._call import CallFacts, ChargedCall
 from runlane.runner._config import (
     ModelCallRequest,
@@ -37,6 +34,7 @@ from runlane.runner._config import (
     ModelPrepareRequest,
     ModelRunnerOptions,
     ModelRunnerSettings,
+    instructed,
     merge_options,
     messages_of,
     narrowed,
@@ -46,9 +44,9 @@ from runlane.runner._prepared import Asking, Meter, PreparedModelCall, refuse_to
 from runlane.runner._transports import (
     PLAIN_TEXT,
     ModelTransportDefinition,
-    PlainText,
     PreparedModelTransport,
     TransportKey,
+    named_transports,
 )
 from runlane.runner._tree import RequestTree
 
@@ -57,7 +55,6 @@ __all__ = ["ModelRunner"]
 Out = TypeVar("Out")
 
 _NO_OPTIONS: Final = ExecutionOptions()
-_RESERVED: Final = "core:"
 
 
 class _Place:
@@ -107,7 +104,7 @@ class ModelRunner:
         self._parent: ModelRunner | None = None
         self._depth = 0
         self._own_budget: AttemptBudget | None = None
-        self._transports = _by_name(options.transports)
+        self._transports = named_transports(options.transports)
         if options.default_transport not in self._transports:
             raise UnknownTransportError(transport=options.default_transport)
         self._calls = 0
@@ -196,7 +193,7 @@ class ModelRunner:
         made: PreparedModelTransport[Any] = await resolve(transport.prepare(request.stage))
         place.token.raise_if_cancelled()
         if made.instruction is not None:
-            messages = _instructed(messages, made.instruction)
+            messages = instructed(messages, made.instruction)
         prepared: PreparedModelCall[Any] = PreparedModelCall(
             stage=request.stage,
             transport=transport.key.id,
@@ -425,28 +422,8 @@ class ModelRunner:
         return made
 
 
-def _by_name(transports: Sequence[ModelTransportDefinition[Any]]) -> dict[str, ModelTransportDefinition[Any]]:
-    named: dict[str, ModelTransportDefinition[Any]] = {PLAIN_TEXT.id: PlainText()}
-    for transport in transports:
-        name = transport.key.id
-        if not name or name.startswith(_RESERVED):
-            raise InvalidValueError(f"must not be empty nor begin with {_RESERVED!r}", argument="transports.key")
-        if name in named:
-            raise DuplicateRegistrationError(registry="transports", key=name)
-        named[name] = transport
-    return named
-
-
 def _stage_of(call: object) -> Id | None:
     return call.stage if isinstance(call, ModelCallRequest | PreparedModelCall) else None
-
-
-def _instructed(messages: tuple[AnyModelMessage, ...], instruction: str) -> tuple[AnyModelMessage, ...]:
-    """Put a transport's instruction behind the leading system messages."""
-    leading = 0
-    while leading < len(messages) and messages[leading].role == "system":
-        leading += 1
-    return (*messages[:leading], ModelMessage.system(instruction), *messages[leading:])
 
 
 def _either(first: CancelToken | None, second: CancelToken | None) -> CancelToken | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from runlane.contracts import Id, MaybeAwaitable
+from runlane.errors import DuplicateRegistrationError, InvalidValueError
 from runlane.models import FunctionCallDelta, ModelFunction, ModelOptions, ModelPart, TextDelta, model_protocol_error
 from runlane.runner._capabilities import ModelToolCatalog, RegisteredModelTool, ToolProposal
 
@@ -27,6 +28,7 @@ __all__ = [
     "ProposalCollector",
     "RegisteredTransportOutput",
     "TransportKey",
+    "named_transports",
 ]
 
 Out = TypeVar("Out")
@@ -50,6 +52,8 @@ class TransportKey(Generic[Out]):
 
     id: str
 
+
+_RESERVED: Final = "core:"
 
 PLAIN_TEXT: Final[TransportKey[str]] = TransportKey("core:plain-text")
 """The transport every runner has: the text of the answer."""
@@ -184,3 +188,23 @@ class _TextCollector:
 
     async def finish(self) -> str:
         return "".join(self._pieces)
+
+
+def named_transports(
+    transports: Sequence[ModelTransportDefinition[Any]], /
+) -> dict[str, ModelTransportDefinition[Any]]:
+    """Return transports by name, plain text among them.
+
+    Raises:
+        DuplicateRegistrationError: Two have one name.
+        InvalidValueError: A name is empty or begins with `core:`.
+    """
+    named: dict[str, ModelTransportDefinition[Any]] = {PLAIN_TEXT.id: PlainText()}
+    for transport in transports:
+        name = transport.key.id
+        if not name or name.startswith(_RESERVED):
+            raise InvalidValueError(f"must not be empty nor begin with {_RESERVED!r}", argument="transports.key")
+        if name in named:
+            raise DuplicateRegistrationError(registry="transports", key=name)
+        named[name] = transport
+    return named
