@@ -1,11 +1,13 @@
 """What the model of a run is told beside the history, and whether it fits."""
 
+from typing import Any
+
 import pytest
 
-from runlane.errors import ContextOverflowError
-from runlane.models import BYTE_BOUND, FileItem, ModelMessage, ResolvedModel
+from runlane.errors import ContextOverflowError, UsageError
+from runlane.models import BYTE_BOUND, FileItem, ModelMessage, ModelToolResultMessage, ResolvedModel
 from runlane.prompt import PromptSection, PromptSectionContext
-from runlane.records import FilePart, Message, TextPart
+from runlane.records import FilePart, Message, TextPart, ToolResultPart
 from runlane.runtime import AgentRuntime, FilesConfig, HistoryConfig, PromptConfig, RuntimeConfig
 from runlane.store import MemoryStore
 from runlane.testing import ScriptedModel
@@ -189,6 +191,22 @@ async def test_an_application_may_project_the_history_itself() -> None:
         await scene.runtime.submit(CONVERSATION, "Hi", context="mine").result
         await scene.runtime.submit(CONVERSATION, "Hi", context="mine").result
     assert [_texts(model, call) for call in (0, 1)] == [[("user", "mine: 1 records")], [("user", "mine: 3 records")]]
+
+
+async def test_a_projection_that_no_provider_would_take_is_a_runtime_failure() -> None:
+    """What an application makes is checked before the provider is asked: the failure is not the provider's."""
+    orphan = ModelToolResultMessage((ToolResultPart(call_id="c", tool_name="t", outcome="success", output=1),))
+    made: list[Any] = ["text", [orphan]]
+
+    def project(_records: object, _context: object) -> Any:  # noqa: ANN401 - what it gives is wrong
+        return made.pop()
+
+    model = ScriptedModel("never asked")
+    async with opened(model, config=RuntimeConfig(history=HistoryConfig(project=project))) as scene:
+        for _ in range(2):
+            result = await scene.runtime.submit(CONVERSATION, "Hi").result
+            assert (result.reason, type(result.error), len(model.calls)) == ("runtime_failure", UsageError, 0)
+            assert "history.project" in str(result.error)
 
 
 async def test_files_that_users_send_are_fetched_for_the_prompt() -> None:

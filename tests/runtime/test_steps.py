@@ -1,6 +1,7 @@
 """Between the steps of a run: prepare_step, stop policies, context usage."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -135,12 +136,19 @@ async def test_a_prepare_step_that_fails_ends_the_run_without_a_call(error: Exce
     assert not [event for event in events if event.type == "run-operation"]
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"model": "other"}, StepChanges(active_tools="one"), StepChanges(model="x"), StepChanges(instructions=[1])],  # type: ignore[arg-type]
-)
-async def test_a_prepare_step_that_returns_something_else_is_misuse(changes: object) -> None:
+_WRONG: list[Any] = [
+    {"model": "other"},
+    {"active_tools": "one"},
+    {"model": "x"},
+    {"instructions": [1]},
+    {"messages": ["x"]},
+]
+
+
+@pytest.mark.parametrize("fields", _WRONG)
+async def test_a_prepare_step_that_returns_something_else_is_misuse(fields: dict[str, Any]) -> None:
     """What is no StepChanges, or holds a field of the wrong kind, ends the run with an error that names it."""
+    changes = fields if fields == _WRONG[0] else StepChanges(**fields)
     async with opened(ScriptedModel("x"), config=looped(prepare_step=lambda _: changes)) as scene:
         result = await scene.runtime.submit(CONVERSATION, "Hi").result
     assert (result.reason, type(result.error)) == ("runtime_failure", UsageError)

@@ -41,7 +41,7 @@ from runlane.runtime._compaction_values import CompactionContext
 from runlane.runtime._core import ModelRequest, RuntimeCore
 from runlane.runtime._lane import ConversationLane
 from runlane.runtime._seeding import seed_command
-from runlane.runtime._steps import StepPrompt
+from runlane.runtime._steps import StepPrompt, checked_messages
 from runlane.runtime._turn_writer import TurnWriter
 from runlane.runtime._work import Work
 
@@ -190,7 +190,8 @@ class Preparation:
         project = self._core.config.history.project
         if project is not None:
             own = await resolve(project(self._kept(selection), self._work.context))
-            return StepPrompt(model=model, instructions=instructions, messages=tuple(own))
+            messages = checked_messages(own, "history.project")
+            return StepPrompt(model=model, instructions=instructions, messages=messages)
         projection = self._lane.records.project(self._projection(), files=await self._files(), selection=selection)
         messages = tuple(projection.messages)
         return StepPrompt(

@@ -7,8 +7,16 @@ from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from runlane.contracts import CancelToken, MaybeAwaitable, resolve
-from runlane.errors import InvalidValueError, UsageError
-from runlane.models import AnyModelMessage, ChatProvider, FinishReport, ModelMessage, ResolvedModel, ResponseInfo
+from runlane.errors import InvalidValueError, ModelProtocolError, UsageError
+from runlane.models import (
+    AnyModelMessage,
+    ChatProvider,
+    FinishReport,
+    ModelMessage,
+    ResolvedModel,
+    ResponseInfo,
+    validate_messages,
+)
 from runlane.prompt import Instructions, system_messages
 from runlane.records import Part, Run, TextPart, ToolCallPart, ToolResultPart, Usage
 from runlane.runtime._context_usage import ContextUsage
@@ -26,6 +34,7 @@ __all__ = [
     "StopPolicy",
     "changed_prompt",
     "check_stop_policies",
+    "checked_messages",
     "first_to_stop",
 ]
 
@@ -220,7 +229,9 @@ def changed_prompt(prompt: StepPrompt, changes: StepChanges | None, /) -> StepPr
     return StepPrompt(
         model=prompt.model if changes.model is None else resolved_model(changes.model, "prepare_step.model"),
         instructions=prompt.instructions if changes.instructions is None else _checked(changes.instructions),
-        messages=prompt.messages if changes.messages is None else tuple(changes.messages),
+        messages=prompt.messages
+        if changes.messages is None
+        else checked_messages(changes.messages, "prepare_step.messages"),
         active_tools=_names(changes.active_tools, prompt.active_tools),
     )
 
@@ -236,6 +247,24 @@ def resolved_model(model: object, argument: str, /) -> ResolvedModel:
     if isinstance(model, ResolvedModel):
         return model
     raise UsageError(f"must give a ChatProvider or a ResolvedModel, not {type(model).__name__}", argument=argument)
+
+
+def checked_messages(given: Iterable[object], argument: str, /) -> tuple[AnyModelMessage, ...]:
+    """Return messages an application made for a request.
+
+    Raises:
+        UsageError: One is no message, or calls and results do not add up: no provider would take them.
+    """
+    messages: list[AnyModelMessage] = []
+    for message in given:
+        if not isinstance(message, AnyModelMessage):
+            raise UsageError(f"must be messages, not {type(message).__name__}", argument=argument)
+        messages.append(message)
+    try:
+        validate_messages(messages)
+    except ModelProtocolError as error:
+        raise UsageError(error.detail, argument=argument) from error
+    return tuple(messages)
 
 
 def _checked(given: Instructions) -> Instructions:
