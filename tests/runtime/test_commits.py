@@ -4,8 +4,8 @@ import pytest
 
 from runlane.models import FinishReport, FunctionCallDelta, ModelToolResultMessage, TextDelta
 from runlane.runtime import AgentRuntime, LoopConfig, RuntimeConfig
-from runlane.store import MemoryStore
-from runlane.testing import FaultyStore, ScriptedCall, ScriptedModel, ScriptedStep
+from runlane.store import MemoryStore, ReadEvents
+from runlane.testing import Fault, FaultyStore, Hold, ScriptedCall, ScriptedModel, ScriptedStep
 from tests.runtime.scenes import CONVERSATION, names
 
 pytestmark = pytest.mark.anyio
@@ -75,3 +75,26 @@ async def test_forty_five_deltas_take_two_checkpoints_on_their_way() -> None:
     commits = await _commits(model)
     checkpoints = [commit for commit in commits if commit[0] == "CheckpointRunAssistant"]
     assert (len(commits), len(checkpoints)) == (5, 2)
+
+
+async def test_writes_that_yield_never_get_in_each_others_way() -> None:
+    """With a checkpoint at every event, parallel tools and a store that always yields, no command is ever refused."""
+    calls: list[ScriptedStep] = [
+        FunctionCallDelta(place, id=f"call_{place}", name="weather", arguments='{"city": "Paris"}')
+        for place in range(3)
+    ]
+    model = ScriptedModel(
+        [TextDelta("Let me see"), *calls, FinishReport("tool-calls")],
+        [*(TextDelta("word ") for _ in range(_WORDS)), FinishReport("stop")],
+    )
+    open_door = Hold()
+    open_door.release()
+    async with MemoryStore() as inner:
+        store = FaultyStore(inner, lambda _: Fault(hold=open_door))
+        config = RuntimeConfig(loop=LoopConfig(checkpoint_every_events=1))
+        async with AgentRuntime(store, model=model, tools=[weather], config=config) as runtime:
+            result = await runtime.submit(CONVERSATION, "Hi").result
+        sent = sum(len(call.commands) for call in store.applied)
+        entries = (await inner.read_events(ReadEvents(conversation_id=CONVERSATION))).items
+    assert (result.reason, len(model.calls)) == ("success", 2)
+    assert sent == len(entries)
