@@ -264,3 +264,30 @@ async def test_a_question_may_be_declined_and_the_conversation_goes_on() -> None
             other = await scene.runtime.submit(CONVERSATION, "Something else.").result
     assert asked is not None
     assert (asked.reason, other.reason, len(entries)) == ("provider_stop", "success", 1)
+
+
+@pytest.mark.parametrize(
+    ("number", "when", "idempotent", "kind"),
+    [
+        (2, "after", False, "E1"),
+        (3, "before", False, "E1"),
+        (3, "after", False, "E5"),
+        (4, "before", False, "E5"),
+        (4, "before", True, "E3"),
+        (4, "after", False, "E6"),
+        (5, "before", False, "E6"),
+    ],
+)
+async def test_a_takeover_is_recorded_with_what_was_known(
+    number: int, when: str, kind: str, *, idempotent: bool
+) -> None:
+    """The ledger says of each takeover how far the execution had come."""
+    entries: list[str] = []
+    async with MemoryStore() as store:
+        await _die(store, entries, _dying_at(number, when), idempotent=idempotent)
+        tools = [_counter(entries, idempotent=idempotent)]
+        async with opened(_script(), store=store, tools=tools, recover_on_start=True) as scene:
+            await _attempt(scene)
+        events = await store.read_events(ReadEvents(conversation_id=CONVERSATION))
+    evidence = [event.payload["evidence"] for event in events.items if event.payload.get("type") == "recover"]
+    assert [found["class"] for found in evidence if isinstance(found, dict)] == [kind]

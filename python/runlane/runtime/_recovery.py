@@ -7,6 +7,10 @@
 | held by an owner that is gone, interrupt requested | I | settle as interrupted, with what its draft holds |
 | the same, no model request recorded | E0 | requeue |
 | the same, a model request open or closed | E1 | requeue; what it said so far is dropped, its spend stays |
+| the same, a tool call recorded whose handler was not entered | E2 | requeue; the call is made now |
+| the same, entered, no result, the tool is idempotent | E3 | requeue; made again under the same key |
+| the same, any other tool | E5 | requeue; not made again: asked about or told, as `tools.unknown_effect` says |
+| the same, every call has its result | E6 | requeue; gone on from there |
 | the same, taken over more than `recovery.max_takeovers` times | X | abandon |
 
 Runs of one conversation are handled in their order; conversations side by side. A run whose predecessor was left alone
@@ -23,13 +27,14 @@ import anyio
 
 from runlane.contracts import CancelToken, MaybeAwaitable, resolve
 from runlane.errors import InvalidValueError, RuntimeClosedError, RuntimeConflictError, UsageError
-from runlane.records import ControlPart, JsonObject, Message, Ownership, Run
+from runlane.records import ControlPart, Message, Ownership, Run
 from runlane.runtime._acquiring import abandon_command, ended_result
 from runlane.runtime._closing import Gate
 from runlane.runtime._core import Progress, RuntimeCore, Work
 from runlane.runtime._execution import enqueue
 from runlane.runtime._lane_table import LaneTable
 from runlane.runtime._promise import Promise
+from runlane.runtime._takeover import takeover_evidence
 from runlane.runtime._tickets import RunResult
 from runlane.store import AcquireRun, Applied, CommitRunTerminal, RecoverableDescriptor, RecoverRun
 
@@ -313,7 +318,7 @@ class Recovery:
             expected_revision=run.revision,
             action="requeue",
             replay_safe=True,
-            evidence=_evidence(run),
+            evidence=await takeover_evidence(self._core, run),
         )
         with self._lanes.use(run.conversation_id) as lane:
             outcome = (await lane.commit([command]))[-1]
@@ -323,7 +328,7 @@ class Recovery:
 
     async def _abandon(self, run: Run) -> None:
         with self._lanes.use(run.conversation_id) as lane:
-            outcomes = await lane.commit([abandon_command(self._core, run, _evidence(run))])
+            outcomes = await lane.commit([abandon_command(self._core, run, await takeover_evidence(self._core, run))])
         if ended_result(run, outcomes[-1]) is None:
             raise RuntimeConflictError(f"run {run.id!r} changed meanwhile", operation="abandon")
 
@@ -340,7 +345,7 @@ class Recovery:
                 expected_revision=run.revision,
                 action="requeue",
                 replay_safe=True,
-                evidence=_evidence(run),
+                evidence=await takeover_evidence(self._core, run),
             ),
             AcquireRun(
                 command_id=ids.new("command"),
@@ -384,12 +389,6 @@ class Recovery:
         return RecoveryOutcome(
             conversation_id=item.conversation_id, run_id=item.run.id, action=action, result=result, error=error
         )
-
-
-def _evidence(run: Run) -> JsonObject:
-    """Return what is known of an execution that was cut off, for the ledger."""
-    kind = "I" if run.state == "interrupt_requested" else "E0" if run.last_operation is None else "E1"
-    return {"class": kind, "owner_id": run.owner_id, "fencing_token": run.fencing_token}
 
 
 def _check_range(value: int, argument: str, most: int) -> None:

@@ -47,6 +47,7 @@ class CompiledTool:
             else _snapshot(self._output.json_schema, f"{definition.id}.output"),
             strict=definition.strict,
             as_intent=definition.as_intent,
+            idempotent=definition.idempotent,
             metadata=MappingProxyType(dict(definition.metadata)),
         )
 

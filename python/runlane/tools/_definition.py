@@ -171,6 +171,7 @@ class RegisteredTool:
     Attributes:
         input_schema: The JSON Schema of its input.
         output_schema: That of its output, if it is checked.
+        idempotent: Whether calling it again with the same idempotency key has no second effect.
     """
 
     id: Id
@@ -180,6 +181,7 @@ class RegisteredTool:
     output_schema: JsonSchema | None
     strict: bool
     as_intent: AsIntent
+    idempotent: bool
     metadata: Mapping[str, JsonValue]
 
 
