@@ -121,13 +121,23 @@ def test_attempts_are_counted_from_one() -> None:
 
 
 @given(attempt=st.integers(1, 2_000), asked=st.none() | st.floats(0, 1e6))
-def test_a_backoff_grows_up_to_its_bound(attempt: int, asked: float | None) -> None:
-    """No wait is longer than the bound, shorter than what the provider asked within it, or than an earlier one."""
-    backoff = Backoff(first=0.5, factor=2, most=20)
+def test_a_backoff_grows_up_to_its_bounds(attempt: int, asked: float | None) -> None:
+    """No wait is shorter than an earlier one or than what the provider asked, up to a bound for each."""
+    backoff = Backoff(first=0.5, factor=2, most=20, most_asked=90)
     failure = classify_provider_failure(LIMITED)
     wait = backoff(RetryRequest(attempt=attempt, failure=failure, retry_after=asked))
     later = backoff(RetryRequest(attempt=attempt + 1, failure=failure, retry_after=asked))
-    assert min(20.0, asked or 0) <= wait <= later <= 20
+    wish = min(90.0, asked or 0)
+    assert max(0.5, wish) <= wait <= later <= max(20, wish)
+
+
+@pytest.mark.parametrize("name", ["first", "most", "most_asked", "factor"])
+@pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf])
+def test_a_backoff_out_of_range_is_refused(name: str, bad: float) -> None:
+    """The error names the field."""
+    with pytest.raises(InvalidValueError) as refused:
+        Backoff(**{name: bad})
+    assert refused.value.argument == name
 
 
 def test_what_the_provider_asked_reaches_the_policy() -> None:

@@ -29,12 +29,14 @@ class RetryRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """Waits longer after each attempt, and as long as the provider asks, within a bound.
+    """Waits longer after each attempt, and at least as long as the provider asks, each within a bound of its own.
 
     Attributes:
         first: Seconds after the first attempt.
         factor: By which each further wait is longer.
-        most: Seconds of any wait at most, the provider's own wish included.
+        most: Seconds to which these waits grow.
+        most_asked: Seconds up to which the provider's own wish is followed. To ask again sooner is of no use, but the
+            conversation stands still that long.
 
     Raises:
         InvalidValueError: A number that is negative, infinite or, for `factor`, below 1.
@@ -50,10 +52,11 @@ class Backoff:
     first: float = 0.5
     factor: float = 2.0
     most: float = 30.0
+    most_asked: float = 300.0
 
     def __post_init__(self) -> None:
-        _seconds(self.first, "first")
-        _seconds(self.most, "most")
+        for name in ("first", "most", "most_asked"):
+            _seconds(getattr(self, name), name)
         if _seconds(self.factor, "factor") < 1:
             raise InvalidValueError(f"must be at least 1, got {self.factor}", argument="factor")
 
@@ -63,7 +66,7 @@ class Backoff:
             grown = self.first * self.factor ** (request.attempt - 1)
         except OverflowError:
             grown = self.most
-        return min(self.most, max(grown, request.retry_after or 0.0))
+        return max(min(self.most, grown), min(self.most_asked, request.retry_after or 0.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
