@@ -1,5 +1,16 @@
-"""What a runtime tells its listeners: events, cursors, gaps."""
+"""What a runtime tells its listeners: events, cursors, gaps, sinks, and the view somebody who watches has."""
 
+from runlane.delivery._bounded import BoundedSink, DropReason, SinkDrop, SinkError, SinkLimits, SinkStatus
+from runlane.delivery._control import ControlView, StreamingRun, StreamingTool, ToolReport, reduce_control_event
+from runlane.delivery._cursor import (
+    ConversationCursor,
+    CursorAdvance,
+    CursorStatus,
+    EventCursor,
+    RunPosition,
+    advance_conversation_cursor,
+    advance_event_cursor,
+)
 from runlane.delivery._events import (
     AdmissionEvent,
     AssistantDeltaEvent,
@@ -22,6 +33,7 @@ from runlane.delivery._events import (
 )
 from runlane.delivery._fold import fold_events, placeholder_for
 from runlane.delivery._hub import EventHub, Mailbox
+from runlane.delivery._sink import EventSink, EventSinkConfig, check_event
 from runlane.delivery._subscription import DEFAULT_CAPACITY, Subscription, check_after
 
 __all__ = [
@@ -29,25 +41,46 @@ __all__ = [
     "AdmissionEvent",
     "AssistantDeltaEvent",
     "AttemptResetEvent",
+    "BoundedSink",
     "CheckpointEvent",
+    "ControlView",
+    "ConversationCursor",
+    "CursorAdvance",
+    "CursorStatus",
     "DraftView",
+    "DropReason",
     "DurableEvent",
+    "EventCursor",
     "EventHub",
+    "EventSink",
+    "EventSinkConfig",
     "Gap",
     "Mailbox",
     "ReasoningDeltaEvent",
     "ReasoningEndEvent",
     "ReasoningStartEvent",
     "RunOperationEvent",
+    "RunPosition",
     "RunStateEvent",
     "RuntimeEvent",
+    "SinkDrop",
+    "SinkError",
+    "SinkLimits",
+    "SinkStatus",
+    "StreamingRun",
+    "StreamingTool",
     "Subscription",
     "TerminalEvent",
     "ToolProgressEvent",
+    "ToolReport",
     "ToolStatusEvent",
     "TransientEvent",
+    "advance_conversation_cursor",
+    "advance_event_cursor",
     "check_after",
+    "check_event",
     "durable_event_id",
     "fold_events",
     "placeholder_for",
+    "reduce_control_event",
 ]
