@@ -7,19 +7,24 @@ their own typed events, which is less: nothing is put together, and dialects are
 
 import json
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from typing import Any
 
 from benches._harness import Peer, Row, Work, at_least, at_most, bench, optional
+from runlane.history import History
 from runlane.models import AnyModelMessage, FinishReport, ModelMessage, ModelPart, ModelProviderContext
 from runlane.models.anthropic import AnthropicDecoder
 from runlane.models.anthropic import encode_request as encode_anthropic
 from runlane.models.google import GoogleDecoder
 from runlane.models.openai_chat import OpenAIChatDecoder
+from runlane.models.openai_chat import encode_request as encode_chat
 from runlane.models.openai_responses import OpenAIResponsesDecoder
+from runlane.records import Message, TextPart
 from runlane.sse import SseDecoder
 
 WORDS = (" the", " quick", ' "brown"', " fox", "\n\n", " jümps", " over", ".")
 PIECES = 60
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
 
 def body(events: Iterable[dict[str, Any]], *, named: bool = False) -> bytes:
@@ -235,4 +240,35 @@ def bench_anthropic_request() -> Row:
     return Row(
         ours=lambda: encode_anthropic("m", messages, context),
         peers=[Peer("json.dumps of the texts", lambda: json.dumps(plain).encode(), at_most(12))],
+    )
+
+
+def record(number: int) -> bytes:
+    """A stored record: questions and answers by turns."""
+    role, status = (("user", "committed"), ("assistant", "completed"))[number % 2]
+    message = Message(
+        id=f"m{number}",
+        conversation_id="c",
+        role=role,  # type: ignore[arg-type]  # one of its words
+        status=status,  # type: ignore[arg-type]  # one of its words
+        parts=(TextPart(text="The quick brown fox jumps over the lazy dog. " * 5),),
+        created_at=NOW,
+        updated_at=NOW,
+    )
+    return message.model_dump_json(exclude_none=True).encode()
+
+
+@bench
+def bench_next_request() -> Row:
+    """The next chat request of a conversation of 2,000 messages, one of them new."""
+    history, context, count = History(map(record, range(2000))), ModelProviderContext(), iter(range(2000, 10**9))
+    encode_chat("m", history.project().messages, context)
+    messages = list(history.project().messages)
+
+    def work() -> None:
+        history.append(record(next(count)))
+        encode_chat("m", history.project().messages, context)
+
+    return Row(
+        ours=work, peers=[Peer("writing every message", lambda: encode_chat("m", messages, context), at_least(5))]
     )

@@ -86,7 +86,7 @@ _OPAQUE: dict[str, list[JsonObject]] = {
 }
 _PROVIDERS = sorted(_OPAQUE)
 
-_FILES: st.SearchStrategy[FileItem | ModelImage] = st.one_of(
+FILES: st.SearchStrategy[FileItem | ModelImage] = st.one_of(
     st.builds(ModelImage, media_type=st.just("image/png"), data=st.just(b"\x89")),
     st.builds(ModelImage, media_type=st.just("image/png"), url=st.just("https://a.example/b.png")),
     st.builds(FileItem, media_type=st.just("application/pdf"), data=st.just(b"%PDF"), filename=st.just("a.pdf")),
@@ -124,7 +124,7 @@ def conversations(draw: st.DrawFn) -> list[AnyModelMessage]:
         for record in draw(histories())
     ]
     files = {
-        (record.id, place): draw(_FILES)
+        (record.id, place): draw(FILES)
         for record in history
         for place, part in enumerate(record.parts)
         if isinstance(part, FilePart)

@@ -13,7 +13,13 @@ from runlane.history._bridge import raise_refusal
 from runlane.history._budget import SelectHistoryOptions, Selection, select_log
 from runlane.history._compaction import CompactableRange, SelectCompactableHistoryOptions, compactable_range
 from runlane.history._policy import CallEvidence, ProjectionOptions
-from runlane.history._projection import DEFAULT_PROJECTION, Projection, ResolvedFiles, project_log
+from runlane.history._projection import (
+    DEFAULT_PROJECTION,
+    OpenAIChatBodyWriter,
+    Projection,
+    ResolvedFiles,
+    project_log,
+)
 from runlane.history._tokens import BYTE_BOUND, TokenCounter, count_record
 from runlane.records import FilePart, Message, TokenCount
 
@@ -54,11 +60,12 @@ class History:
         ['Hello']
     """
 
-    __slots__ = ("_log",)
+    __slots__ = ("_log", "_writers")
 
     def __init__(self, records: Iterable[bytes] = (), /) -> None:
         """Take the first records."""
         self._log = HistoryLog()
+        self._writers: dict[bool, OpenAIChatBodyWriter] = {}
         self.extend(records)
 
     def __len__(self) -> int:
@@ -219,7 +226,9 @@ class History:
             UsageError: The handle changed since the selection.
         """
         chosen = None if selection is None else selection.native
-        return project_log(self._log, options, active_runs, effects, files, chosen)
+        projection = project_log(self._log, options, active_runs, effects, files, chosen)
+        projection.messages.keep_fragments_in(self._writers)
+        return projection
 
     def select(
         self,

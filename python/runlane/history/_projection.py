@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final, Literal, NamedTuple, TypeAlias, cast, overload
 
@@ -73,11 +73,13 @@ class ProjectedMessages(Sequence[AnyModelMessage]):
         plan: The plan of the native half.
     """
 
-    __slots__ = ("_made", "plan")
+    __slots__ = ("_files", "_made", "_writers", "plan")
 
-    def __init__(self, plan: HistoryPlan, /) -> None:
-        """Stand for the messages of a plan."""
+    def __init__(self, plan: HistoryPlan, /, *, files: ResolvedFiles | None = None) -> None:
+        """Stand for the messages of a plan and the users' files it was made with."""
         self.plan = plan
+        self._files = files or {}
+        self._writers: dict[bool, OpenAIChatBodyWriter] = {}
         self._made: tuple[AnyModelMessage, ...] | None = None
 
     def _all(self) -> tuple[AnyModelMessage, ...]:
@@ -150,6 +152,31 @@ class ProjectedMessages(Sequence[AnyModelMessage]):
         except NativeError as refusal:
             raise_refusal(refusal)
 
+    def keep_fragments_in(self, writers: dict[bool, OpenAIChatBodyWriter], /) -> None:
+        """Go on from what a handle keeps from one request to the next, by whether reasoning is given back."""
+        self._writers = writers
+
+    def openai_chat_fragments(
+        self, encode_file: Callable[[FileItem | ModelImage], bytes], /, *, send_reasoning: bool = True
+    ) -> bytes:
+        """Write the messages in the form of chat completions, with commas between.
+
+        What was written for an earlier projection of the same handle is kept: one more turn costs that turn and one
+        copy of the text.
+
+        Args:
+            encode_file: Writes the content piece of a resolved file.
+            send_reasoning: As for `openai_chat_body`.
+
+        Raises:
+            UsageError: A record was replaced or removed since.
+        """
+        writer = self._writers.get(send_reasoning)
+        if writer is None:
+            writer = self._writers[send_reasoning] = OpenAIChatBodyWriter(send_reasoning=send_reasoning)
+        pieces = {place: encode_file(file) for place, file in self._files.items()}
+        return writer.body(self, b"", b"", pieces=pieces)
+
 
 class OpenAIChatBodyWriter:
     """Writes request bodies of one conversation and keeps its encoded messages from one request to the next.
@@ -203,10 +230,10 @@ class Projection:
 
     messages: ProjectedMessages
 
-    def __init__(self, plan: HistoryPlan, /) -> None:
-        """Stand for a plan of the native half."""
+    def __init__(self, plan: HistoryPlan, /, *, files: ResolvedFiles | None = None) -> None:
+        """Stand for a plan of the native half and the users' files it was made with."""
         self._plan = plan
-        self.messages = ProjectedMessages(plan)
+        self.messages = ProjectedMessages(plan, files=files)
 
     @property
     def system(self) -> tuple[str, ...]:
@@ -259,7 +286,7 @@ def project_log(
         )
     except NativeError as refusal:
         raise_refusal(refusal)
-    return Projection(plan)
+    return Projection(plan, files=files)
 
 
 def project_history(

@@ -6,9 +6,12 @@ and files whose data has been fetched. History projects into it, every provider 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NoReturn, TypeAlias
+from itertools import chain
+from typing import Literal, NoReturn, Protocol, TypeAlias, overload, runtime_checkable
+
+from typing_extensions import override
 
 from runlane.contracts import JsonSchema
 from runlane.errors import ModelProtocolError
@@ -27,12 +30,14 @@ from runlane.records import (
 __all__ = [
     "AnyModelMessage",
     "FileItem",
+    "MessageChain",
     "ModelAssistantToolMessage",
     "ModelFunction",
     "ModelImage",
     "ModelMessage",
     "ModelToolCall",
     "ModelToolResultMessage",
+    "StoredMessages",
     "model_protocol_error",
     "validate_messages",
 ]
@@ -227,6 +232,73 @@ class ModelToolResultMessage:
 
 
 AnyModelMessage: TypeAlias = ModelMessage | ModelAssistantToolMessage | ModelToolResultMessage
+
+
+@runtime_checkable
+class StoredMessages(Protocol):
+    """Messages of a stored history, which can write themselves without being made into objects."""
+
+    def openai_chat_fragments(
+        self, encode_file: Callable[[FileItem | ModelImage], bytes], /, *, send_reasoning: bool
+    ) -> bytes:
+        """Write them in the form of chat completions, with commas between.
+
+        Args:
+            encode_file: Writes the content piece of a file.
+            send_reasoning: Whether reasoning of this protocol's providers is given back beside the calls it led to.
+        """
+        ...
+
+
+class MessageChain(Sequence[AnyModelMessage]):
+    """Several sequences of messages as one, none of them copied: instructions, a stored history, and what is new.
+
+    A request made from it costs what is new where its protocol can write a stored history straight from the records.
+    Equal to any sequence of equal messages.
+
+    Attributes:
+        pieces: The sequences, empty ones left out and chains taken apart.
+
+    Example:
+        >>> chain = MessageChain([ModelMessage.system("Be brief.")], [ModelMessage.user("Hello")])
+        >>> len(chain), chain[1].text
+        (2, 'Hello')
+    """
+
+    __slots__ = ("pieces",)
+
+    def __init__(self, *pieces: Sequence[AnyModelMessage]) -> None:
+        """Put sequences one behind the other."""
+        flat = (inner for piece in pieces for inner in (piece.pieces if isinstance(piece, MessageChain) else (piece,)))
+        self.pieces: tuple[Sequence[AnyModelMessage], ...] = tuple(piece for piece in flat if len(piece))
+
+    @override
+    def __len__(self) -> int:
+        return sum(map(len, self.pieces))
+
+    @overload
+    def __getitem__(self, index: int, /) -> AnyModelMessage: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> tuple[AnyModelMessage, ...]: ...
+    @override
+    def __getitem__(self, index: int | slice, /) -> AnyModelMessage | tuple[AnyModelMessage, ...]:
+        return tuple(self)[index]
+
+    @override
+    def __iter__(self) -> Iterator[AnyModelMessage]:
+        return chain.from_iterable(self.pieces)
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Sequence) and not isinstance(other, str | bytes):
+            return tuple(self) == tuple(other)
+        return NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # equal to lists, which have no hash
+
+    @override
+    def __repr__(self) -> str:
+        return f"MessageChain({list(self)!r})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

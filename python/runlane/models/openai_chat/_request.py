@@ -12,11 +12,13 @@ from runlane.models._encoding import add_extra, attached_text, data_url, dump, e
 from runlane.models._messages import (
     AnyModelMessage,
     FileItem,
+    MessageChain,
     ModelAssistantToolMessage,
     ModelFunction,
     ModelImage,
     ModelMessage,
     ModelToolResultMessage,
+    StoredMessages,
     model_protocol_error,
 )
 from runlane.models._port import ModelOptions, ModelProviderContext
@@ -60,6 +62,10 @@ def encode_request(
 ) -> bytes:
     """Write the body of a request.
 
+    A stored history within the messages (what `History.project` gives, alone or in a `MessageChain`) is written
+    straight from its records, and only what is new since the last request is written anew. A call in it that waits
+    for approval gets no result here, as it does among other messages.
+
     Args:
         model: The provider's name of the model.
         messages: What it is told.
@@ -72,8 +78,22 @@ def encode_request(
         InvalidValueError: `options.extra` sets a field that belongs to runlane, or holds what is not JSON.
     """
     dialect = dialect or OpenAIChatDialect()
-    fragments = [encode_message(message, dialect) for message in settle_rounds(messages)]
+    fragments = [_encode_piece(piece, dialect) for piece in MessageChain(messages).pieces]
     return join_request(_head(model, dialect, stream=stream), fragments, _fields(context, dialect))
+
+
+def _encode_piece(piece: Sequence[AnyModelMessage], dialect: OpenAIChatDialect) -> bytes:
+    """Write messages one behind the other; a stored history writes itself."""
+    if isinstance(piece, StoredMessages):
+        sends = dialect.send_reasoning == "tool-calls"
+        return piece.openai_chat_fragments(_encode_file, send_reasoning=sends)
+    return b",".join(filter(None, (encode_message(message, dialect) for message in settle_rounds(piece))))
+
+
+def _encode_file(file: FileItem | ModelImage) -> bytes:
+    if isinstance(file, ModelImage):
+        return dump(_image(file.media_type, file.data, file.url, file.detail), "messages")
+    return dump(_file(file), "messages")
 
 
 def join_request(head: bytes, fragments: Iterable[bytes], fields: bytes) -> bytes:
@@ -152,8 +172,9 @@ def _tool_result(result: ToolResultPart) -> JsonObject:
 
 
 def _user_content(message: ModelMessage) -> JsonValue:
-    if all(isinstance(item, TextPart) for item in message.items):
-        return message.text
+    texts = [item.text for item in message.items if isinstance(item, TextPart)]
+    if len(texts) == len(message.items):
+        return "".join(texts)
     pieces: list[JsonValue] = []
     for item in message.items:
         if isinstance(item, TextPart):
