@@ -7,9 +7,11 @@ import pytest
 
 from runlane.delivery import AssistantDeltaEvent, TerminalEvent
 from runlane.errors import InvalidValueError, StoreUnavailableError, UsageError
+from runlane.models import FinishReport, FunctionCallDelta
 from runlane.runtime import BlockingRuntime
 from runlane.store import MemoryStore
 from runlane.testing import Fault, FaultyStore, ScriptedModel
+from runlane.tools import tool
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -86,3 +88,22 @@ def test_stop_and_recover_block_too() -> None:
     """The other verbs are there as well."""
     with BlockingRuntime(MemoryStore(), model=ScriptedModel("x")) as runtime:
         assert (runtime.stop("c"), runtime.recover()) == (False, [])
+
+
+def test_approvals_are_answered_without_an_event_loop(backend: Literal["asyncio", "trio"]) -> None:
+    """A call that needs consent comes back as a request; the answer waits for what the model says then."""
+    sent: list[str] = []
+
+    @tool(needs_approval=True)
+    def send(to: str) -> None:
+        """Send."""
+        sent.append(to)
+
+    model = ScriptedModel(
+        [FunctionCallDelta(0, id="c1", name="send", arguments='{"to":"a"}'), FinishReport("tool-calls")], "Sent."
+    )
+    with BlockingRuntime(MemoryStore(), model=model, tools=[send], backend=backend) as runtime:
+        [request] = runtime.ask("c", "Send it.").approvals
+        assert sent == []
+        assert runtime.respond_to_approval("c", request.approval_id, approved=True).text == "Sent."
+    assert sent == ["a"]

@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from runlane.delivery import ToolStatusEvent
-from runlane.errors import RunlaneError
+from runlane.errors import RunlaneError, StoreUnavailableError
 from runlane.records import ToolApprovalRequestPart, ToolApprovalResponsePart, ToolResultPart
 from runlane.runtime import RunResult, RuntimeConfig, RuntimeInput, ToolsConfig
 from runlane.store import MemoryStore, ReadEvents
@@ -291,3 +291,24 @@ async def test_a_takeover_is_recorded_with_what_was_known(
         events = await store.read_events(ReadEvents(conversation_id=CONVERSATION))
     evidence = [event.payload["evidence"] for event in events.items if event.payload.get("type") == "recover"]
     assert [found["class"] for found in evidence if isinstance(found, dict)] == [kind]
+
+
+async def test_a_result_whose_write_fails_once_is_written_later() -> None:
+    """The store refuses the result's commit at first: it is sent again, and the tool ran once."""
+    entries: list[str] = []
+
+    def plan(call: StoreCall) -> Fault | None:
+        return Fault(error=StoreUnavailableError("gone for a moment", store="s")) if call.apply_number == 4 else None
+
+    async with opened(_script(), plan=plan, tools=[_counter(entries)]) as scene:
+        ticket = scene.runtime.submit(CONVERSATION, "Count.")
+        async with anyio.create_task_group() as tasks:
+
+            async def tick() -> None:
+                while True:
+                    await scene.clock.advance(0.1)
+
+            tasks.start_soon(tick)
+            result = await ticket.result
+            tasks.cancel_scope.cancel()
+    assert (result.reason, results_of(result.message.parts), len(entries)) == ("success", [("c1", "success", "a")], 1)

@@ -128,6 +128,29 @@ class BlockingRuntime:
         )
         return portal.call(ticket.result.wait)
 
+    def respond_to_approval(
+        self,
+        conversation_id: str,
+        approval_id: str,
+        /,
+        *,
+        approved: bool,
+        reason: str | None = None,
+        context: object = None,
+    ) -> RunResult:
+        """Answer a request for approval and wait for what comes of it; see `AgentRuntime.respond_to_approval`.
+
+        Raises:
+            RunlaneError: The answer was refused, or the run did not end here.
+        """
+        portal = self._opened()
+        ticket = portal.call(
+            lambda: self._runtime.respond_to_approval(
+                conversation_id, approval_id, approved=approved, reason=reason, context=context
+            )
+        )
+        return portal.call(ticket.result.wait)
+
     def stream(
         self,
         conversation_id: str,

@@ -108,7 +108,7 @@ def _snapshot(schema: object, argument: str) -> JsonSchema:
     """Return a copy of a schema that later changes do not reach; its keywords are not read."""
     if not isinstance(schema, Mapping):
         raise InvalidValueError("a schema is a JSON object", argument=argument)
-    copy = cast("dict[str, object]", _copied(schema))
+    copy: JsonSchema = _copied(schema)
     try:
         canonical_record_json(copy)
     except CanonicalJsonError as error:
@@ -116,7 +116,7 @@ def _snapshot(schema: object, argument: str) -> JsonSchema:
     return copy
 
 
-def _copied(value: object) -> object:
+def _copied(value: Any) -> Any:  # noqa: ANN401 - any part of a schema
     if isinstance(value, Mapping):
         return {key: _copied(held) for key, held in value.items()}
     if isinstance(value, list | tuple):

@@ -366,6 +366,7 @@ async def _bounded(call: Invocation, work: Callable[[Invocation], Awaitable[obje
 async def _timed(call: Invocation, seconds: float, work: Callable[[Invocation], Awaitable[T]]) -> T:
     outcome: list[T] = []
     failure: list[Exception] = []
+    expiry = ToolTimeoutError(tool_id=call.tool.id, timeout=seconds)
     async with anyio.create_task_group() as tasks:
 
         async def watch() -> None:
@@ -374,7 +375,6 @@ async def _timed(call: Invocation, seconds: float, work: Callable[[Invocation], 
             if call.course.settle("failed", expiry):
                 tasks.cancel_scope.cancel()
 
-        expiry = ToolTimeoutError(tool_id=call.tool.id, timeout=seconds)
         tasks.start_soon(watch)
         try:
             outcome.append(await work(call))
