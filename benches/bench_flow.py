@@ -50,11 +50,14 @@ def engine(diagnostics: DiagnosticContext | None = None) -> Callable[[], Corouti
     def add(context: Any) -> dict[str, object]:  # noqa: ANN401 - a context without an app
         return {"count": context.state["count"] + 1}
 
-    counting = WorkflowNode(
+    def again(context: Any) -> bool:  # noqa: ANN401 - likewise
+        return bool(context.state["count"] < VISITS)
+
+    counting = WorkflowNode[None](
         id="add",  # type: ignore[arg-type]
         run=add,
         routes=[
-            route("add", when=lambda context: context.state["count"] < VISITS, budget=VISITS),
+            route("add", when=again, budget=VISITS),
             route(complete="count"),
         ],
     )
@@ -94,7 +97,7 @@ def langgraph() -> Callable[[], Coroutine[Any, Any, object]]:
 
 def pydantic_graph() -> Callable[[], Coroutine[Any, Any, object]]:
     """Return the same of pydantic-graph: a step, and a decision between going on and the end."""
-    from pydantic_graph import GraphBuilder, StepContext, TypeExpression  # noqa: PLC0415 - a peer
+    from pydantic_graph import GraphBuilder  # noqa: PLC0415 - a peer
 
     @dataclass
     class State:
@@ -102,16 +105,12 @@ def pydantic_graph() -> Callable[[], Coroutine[Any, Any, object]]:
 
     builder = GraphBuilder(state_type=State, output_type=int)
 
-    async def add(ctx: StepContext[State, None, Any]) -> Any:  # noqa: ANN401 - what the decision tells apart
+    async def add(ctx: Any) -> Any:  # noqa: ANN401 - the peer tells by the result
         ctx.state.count += 1
         return "again" if ctx.state.count < VISITS else ctx.state.count
 
     step = builder.step(add, node_id="add")
-    decision = (
-        builder.decision()
-        .branch(builder.match(TypeExpression[str]).to(step))
-        .branch(builder.match(TypeExpression[int]).to(builder.end_node))
-    )
+    decision = builder.decision().branch(builder.match(str).to(step)).branch(builder.match(int).to(builder.end_node))
     builder.add(builder.edge_from(builder.start_node).to(step), builder.edge_from(step).to(decision))
     graph = builder.build()
 

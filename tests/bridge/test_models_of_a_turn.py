@@ -12,14 +12,14 @@ from runlane.bridge import WorkflowTurnDriver
 from runlane.contracts import Id
 from runlane.delivery import RunOperationEvent
 from runlane.errors import ModelProtocolError, ProviderError
-from runlane.flow import define_workflow, route
+from runlane.flow import define_workflow
 from runlane.models import FinishReport, ModelUsage, ResolvedModel, TextDelta, UsageReport
 from runlane.records import TextPart
 from runlane.runner import ModelCallRequest
 from runlane.runtime import RunResult, RuntimeConfig
 from runlane.testing import ScriptedModel
 from tests.bridge.test_workflow_turns import driving, texts
-from tests.flow.workflows import definition, node
+from tests.flow.workflows import definition, node, way
 from tests.runtime.scenes import CONVERSATION, heard, opened
 
 pytestmark = pytest.mark.anyio
@@ -51,8 +51,8 @@ async def test_b5_model_calls_are_silent_and_the_completion_is_the_text() -> Non
         events = await heard(ticket)
         result = await ticket.result
     assert texts(result) == ["one and two"]
-    deltas = [getattr(event, "text", None) for event in events if event.type == "text-delta"]
-    assert "".join(text for text in deltas if text) in ("one and two", "")
+    deltas = [event.text_delta for event in events if event.type == "assistant-delta"]
+    assert "".join(deltas) == "one and two"
 
 
 async def test_b5_a_streamed_stage_is_the_text_once() -> None:
@@ -69,7 +69,7 @@ async def test_b7_every_call_is_a_durable_step() -> None:
         return [TextDelta(text), UsageReport(ModelUsage(input_tokens=2, output_tokens=3)), FinishReport("stop")]
 
     model = ScriptedModel(reply("a"), reply("b"), reply("c"))
-    nodes = [node("a", route("b"), run=asking("1", "2")), node("b", run=asking("3"))]
+    nodes = [node("a", way("b"), run=asking("1", "2")), node("b", run=asking("3"))]
     async with opened(model, config=driving(*nodes)) as scene:
         ticket = scene.runtime.submit(CONVERSATION, "Hello")
         events = await heard(ticket)
@@ -117,7 +117,7 @@ async def test_a_failure_of_the_provider_is_the_providers(error: Exception, reas
 async def test_a_recovered_failure_is_none_of_the_run() -> None:
     """A workflow that recovers from its provider's failure answers the run."""
     failing = ScriptedModel([ProviderError("down", provider="p", status=500)])
-    recovering = node("a", run=asking("x"), recover=[route(complete=lambda context: context.failure.info.code)])
+    recovering = node("a", run=asking("x"), recover=[way(complete=lambda context: context.failure.info.code)])
     result = await answered(failing, driving(recovering))
     assert (result.reason, texts(result)) == ("success", ["provider.failure"])
     assert all(isinstance(part, TextPart) for part in result.message.parts)

@@ -13,14 +13,14 @@ import pytest
 from runlane.bridge import WorkflowTurnDriver
 from runlane.diagnostics import CreateDiagnosticsOptions
 from runlane.errors import RunlaneError, ToolError, UsageError
-from runlane.flow import AgentCoreEngineOptions, WorkflowNode, build_workflow_chain, define_workflow, route
+from runlane.flow import AgentCoreEngineOptions, WorkflowNode, build_workflow_chain, define_workflow
 from runlane.records import TextPart, ToolApprovalRequestPart, ToolApprovalResponsePart, ToolCallPart, ToolResultPart
 from runlane.runtime import RunResult, RuntimeConfig, RuntimeInput
 from runlane.store import MemoryStore
 from runlane.testing import Fault, FaultPlan, ScriptedModel, StoreCall
 from runlane.tools import tool
 from tests.flow.engines import Listener
-from tests.flow.workflows import definition, node
+from tests.flow.workflows import definition, node, way
 from tests.runtime.scenes import CONVERSATION, opened
 
 pytestmark = pytest.mark.anyio
@@ -57,14 +57,14 @@ async def test_b4_a_workflow_starts_from_the_runs_input() -> None:
 )
 async def test_b4_the_completion_value_is_the_answer(value: object, expected: list[str]) -> None:
     """A text is one text part, other JSON one text part that holds it canonically."""
-    result = await answered(driving(node("a", route(complete=lambda context: value))))
+    result = await answered(driving(node("a", way(complete=lambda context: value))))
     assert (texts(result), result.reason) == (expected, "success")
 
 
 async def test_b4_the_host_may_make_state_and_answer() -> None:
     """Its own functions are asked instead."""
     config = driving(
-        node("a", route(complete="x")),
+        node("a", way(complete="x")),
         input=lambda turn: {"x": turn.run.id},
         output=lambda value: [TextPart(text=f"run {value}")],
     )
@@ -80,7 +80,7 @@ async def test_a_spent_budget_of_the_workflow_is_a_policy_stop(limit: str) -> No
         if limit == "calls":
             await context.model.invoke_tool("none", {})
 
-    again = node("a", route("a", budget=99), run=calling, max_visits=1 if limit == "visits" else None)
+    again = node("a", way("a", budget=99), run=calling, max_visits=1 if limit == "visits" else None)
     workflow = define_workflow(definition(again, max_calls=0))
     options = AgentCoreEngineOptions(max_rounds=3)
     result = await answered(RuntimeConfig(driver=WorkflowTurnDriver(workflow, None, options=options)))
@@ -89,7 +89,7 @@ async def test_a_spent_budget_of_the_workflow_is_a_policy_stop(limit: str) -> No
 
 async def test_a_fault_of_the_definition_is_a_failure_of_the_runtime() -> None:
     """It is neither the provider's nor a stop."""
-    result = await answered(driving(node("a", route(complete=str, when=lambda context: False))))
+    result = await answered(driving(node("a", way(complete=str, when=lambda context: False))))
     assert result.reason == "runtime_failure"
     assert result.error is not None
 
@@ -141,7 +141,7 @@ def sending(*receivers: str) -> tuple[WorkflowNode[Any], ...]:
     return tuple(
         node(
             f"n{index}",
-            *([route(f"n{index + 1}")] if index < last else []),
+            *([way(f"n{index + 1}")] if index < last else []),
             run=handler(receiver),
         )
         for index, receiver in enumerate(receivers)
@@ -202,7 +202,7 @@ async def test_b9_a_call_that_needs_consent_ends_the_turn_and_the_next_goes_on()
         sent.append("note")
         return "noted"
 
-    config = driving(node("first", route("n0"), run=first), *sending("a"))
+    config = driving(node("first", way("n0"), run=first), *sending("a"))
     tools = [note, mailer(sent, needs_approval=True)]
     async with opened(ScriptedModel("never"), config=config, tools=tools) as scene:
         asked = await scene.runtime.submit(CONVERSATION, "Send").result

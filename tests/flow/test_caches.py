@@ -1,6 +1,6 @@
 """What nodes remember: rules K1 to K12, C6."""
 
-# ruff: noqa: ANN401, ARG002 - handlers and routes take a context of any app, also where they ignore it
+# ruff: noqa: ANN401 - handlers and routes take a context of any app, also where they ignore it
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from typing_extensions import override
 
 from runlane.errors import InvalidValueError, OutOfTurnError, UsageError, WorkflowContractError
 from runlane.flow import (
@@ -18,13 +19,12 @@ from runlane.flow import (
     CacheReadOptions,
     EngineCacheOptions,
     StepComplete,
-    route,
 )
 from runlane.flow._cache import EngineMemory
 from runlane.testing import FakeClock
 from tests.flow.engines import Listener, engine_of, run
 from tests.flow.test_engine import bare
-from tests.flow.workflows import definition, node
+from tests.flow.workflows import definition, node, way
 
 pytestmark = pytest.mark.anyio
 
@@ -63,7 +63,7 @@ async def visiting(*handlers: Any, **options: Any) -> None:
     """Run handlers, each in a node of its own (`n0`, `n1`, ...)."""
     last = len(handlers) - 1
     nodes = [
-        node(f"n{index}", route(f"n{index + 1}") if index < last else route(complete=str), run=handler)
+        node(f"n{index}", way(f"n{index + 1}") if index < last else way(complete=str), run=handler)
         for index, handler in enumerate(handlers)
     ]
     await run(definition(*nodes), **options)
@@ -100,7 +100,7 @@ async def test_k2_k3_k4_views_are_bound_and_reads_may_look_elsewhere() -> None:
         seen.append(memory.has("k"))
         seen.append(memory.has("k", read=CacheReadOptions(node_id=context.state["other"])))
 
-    nodes = [node("n0", route("n1"), run=first), node("n1", route(complete=str), run=second)]
+    nodes = [node("n0", way("n1"), run=first), node("n1", way(complete=str), run=second)]
     await run(definition(*nodes), {"other": "n0"})
     assert seen == ["none", "of n0", 1, False, True]
 
@@ -117,7 +117,7 @@ async def test_k2_partitions_keep_apart() -> None:
         seen.append(context.cache.memory.get("k", read=CacheReadOptions(node_id=context.state["n"])))
         seen.append(context.cache.memory.get("k", read=elsewhere))
 
-    nodes = [node("n0", route("n1"), run=first), node("n1", route(complete=str), run=second, cache_partition="own")]
+    nodes = [node("n0", way("n1"), run=first), node("n1", way(complete=str), run=second, cache_partition="own")]
     await run(definition(*nodes), {"n": "n0"})
     assert seen == [None, 1]
 
@@ -197,6 +197,7 @@ async def test_k11_c6_the_port_gets_one_address_per_visit() -> None:
     assert next_visit.node_id == "n1"
 
     class Broken(Port):
+        @override
         async def get(self, address: Any, key: str) -> object:
             raise ConnectionError("gone")
 

@@ -22,10 +22,9 @@ from runlane.flow import (
     build_workflow_chain,
     define_workflow,
     read_workflow_chain,
-    route,
 )
 from tests.flow.engines import Listener, engine_of
-from tests.flow.workflows import definition, node
+from tests.flow.workflows import definition, node, way
 
 pytestmark = pytest.mark.anyio
 
@@ -52,10 +51,10 @@ async def captured(*, accept_content: bool = True) -> list[CoreEvent]:
         raise ValueError("no")
 
     looping = definition(
-        node("a", route("b"), run=_reporting),
-        node("b", route("a", budget=1), route("c"), run=nested),
-        node("c", run=failing, recover=[route("mend")]),
-        node("mend", route(complete=str), failure_phase="repair"),
+        node("a", way("b"), run=_reporting),
+        node("b", way("a", budget=1), way("c"), run=nested),
+        node("c", run=failing, recover=[way("mend")]),
+        node("mend", way(complete=str), failure_phase="repair"),
     )
     outer = type(looping)(id=Id("outer"), start=looping.start, nodes=looping.nodes)
     listener = Listener()

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runlane.contracts import Id
 from runlane.errors import MissingEntryError, UsageError, WorkflowContractError
 from runlane.flow import (
     AgentWorkflow,
@@ -20,9 +21,8 @@ from runlane.flow import (
     WorkflowRoute,
     define_workflow,
     require_workflow_value,
-    route,
 )
-from tests.flow.workflows import definition, node, passive, routes_between
+from tests.flow.workflows import definition, node, passive, routes_between, way
 
 
 class _AsyncCallable:
@@ -63,14 +63,14 @@ def test_w1_node_ids_are_unique() -> None:
 def test_w2_start_and_every_target_name_a_node() -> None:
     """A start, a route or a recovery route into nothing is refused."""
     assert refusal(node("a"), start="b").rule == "unknown_target"
-    assert refusal(node("a", route("b"))).rule == "unknown_target"
-    assert refusal(node("a", recover=[route("b")])).rule == "unknown_target"
+    assert refusal(node("a", way("b"))).rule == "unknown_target"
+    assert refusal(node("a", recover=[way("b")])).rule == "unknown_target"
 
 
 def test_w3_a_route_has_exactly_one_goal() -> None:
     """Both a target and a completion, and neither, are refused."""
-    assert refusal(node("a", route("a", complete="x", budget=1))).rule == "route_shape"
-    assert refusal(node("a", route())).rule == "route_shape"
+    assert refusal(node("a", way("a", complete="x", budget=1))).rule == "route_shape"
+    assert refusal(node("a", way())).rule == "route_shape"
 
 
 def test_w4_every_node_has_a_route() -> None:
@@ -85,14 +85,14 @@ def test_w4_every_node_has_a_route() -> None:
 )
 def test_w5_predicates_and_completions_are_plain_functions(function: Any) -> None:
     """A coroutine function is refused, also within a partial or behind a callable object."""
-    assert refusal(node("a", route(complete="x", when=function))).rule == "async_predicate"
-    assert refusal(node("a", route(complete=function))).rule == "async_predicate"
-    assert refusal(node("a", recover=[route(complete=function)])).rule == "async_predicate"
+    assert refusal(node("a", way(complete="x", when=function))).rule == "async_predicate"
+    assert refusal(node("a", way(complete=function))).rule == "async_predicate"
+    assert refusal(node("a", recover=[way(complete=function)])).rule == "async_predicate"
 
 
 def test_w6_recovery_enters_failure_phases_only() -> None:
     """A recovery route to an ordinary node is refused, and so are two entries of one phase."""
-    assert refusal(node("a", recover=[route("b")]), node("b")).rule == "failure_phase"
+    assert refusal(node("a", recover=[way("b")]), node("b")).rule == "failure_phase"
     twice = refusal(node("a"), node("b", failure_phase="p"), node("c", failure_phase="p"))
     assert twice.rule == "failure_phase"
 
@@ -101,8 +101,8 @@ def test_w6_recovery_enters_failure_phases_only() -> None:
 def test_w7_budgets_and_visit_limits_are_at_least_one(limit: Any) -> None:
     """Anything but an integer of at least 1 is refused."""
     assert refusal(node("a", max_visits=limit)).rule == "budget"
-    assert refusal(node("a", route(complete="x", budget=limit))).rule == "budget"
-    assert refusal(node("a", recover=[route(complete="x", budget=limit)])).rule == "budget"
+    assert refusal(node("a", way(complete="x", budget=limit))).rule == "budget"
+    assert refusal(node("a", recover=[way(complete="x", budget=limit)])).rule == "budget"
 
 
 def test_w7_a_workflow_may_allow_no_calls() -> None:
@@ -113,29 +113,29 @@ def test_w7_a_workflow_may_allow_no_calls() -> None:
 
 def test_w8_a_self_loop_is_a_cycle() -> None:
     """A node that leads to itself without a bound is refused."""
-    error = refusal(node("a", route("a")))
+    error = refusal(node("a", way("a")))
     assert error.rule == "unbounded_cycle"
     assert "'a' -> 'a'" in str(error)
 
 
 def test_w8_the_message_lists_a_cycle_in_order() -> None:
     """The nodes of the cycle stand in the order they follow each other."""
-    error = refusal(node("x", route("a")), node("a", route("b")), node("b", route("c")), node("c", route("a")))
+    error = refusal(node("x", way("a")), node("a", way("b")), node("b", way("c")), node("c", way("a")))
     assert "'a' -> 'b' -> 'c' -> 'a'" in str(error)
 
 
 def test_w8_a_recovery_route_can_close_a_cycle() -> None:
     """Normal and recovery routes count alike."""
-    recovering = [route("fix")]
-    assert refusal(node("a", recover=recovering), node("fix", route("a"), failure_phase="p")).rule == "unbounded_cycle"
+    recovering = [way("fix")]
+    assert refusal(node("a", recover=recovering), node("fix", way("a"), failure_phase="p")).rule == "unbounded_cycle"
 
 
 @pytest.mark.parametrize("bound", ["visits", "budget"])
 def test_w8_a_bounded_cycle_is_legal(bound: str) -> None:
     """A visit limit on a node of it, or a budget on a route of it, bounds a cycle."""
-    options = {"max_visits": 3} if bound == "visits" else {}
-    back = route("a", budget=3 if bound == "budget" else None)
-    workflow = define_workflow(definition(node("a", route("b"), **options), node("b", back, route(complete="x"))))
+    options: dict[str, Any] = {"max_visits": 3} if bound == "visits" else {}
+    back = way("a", budget=3 if bound == "budget" else None)
+    workflow = define_workflow(definition(node("a", way("b"), **options), node("b", back, way(complete="x"))))
     assert len(workflow) == 2
 
 
@@ -176,20 +176,20 @@ def test_w9_a_node_may_be_out_of_reach() -> None:
 
 def test_the_first_breach_in_the_order_of_the_rules_is_reported_with_the_others() -> None:
     """A definition with several faults names the first by its rule and keeps the rest."""
-    error = refusal(node("a", route("nowhere"), route(), max_visits=0), node("b", route("b")))
+    error = refusal(node("a", way("nowhere"), way(), max_visits=0), node("b", way("b")))
     assert error.rule == "unknown_target"
     assert [other.rule for other in error.others] == ["route_shape", "budget", "unbounded_cycle"]
 
 
 def test_w11_a_workflow_keeps_a_copy() -> None:
     """Changing the lists and the metadata a workflow was made of changes nothing in it."""
-    nodes, routes, metadata = [], [route(complete="x")], {"tags": ["one"]}
+    nodes, routes, metadata = [], [way(complete="x")], {"tags": ["one"]}
     nodes.append(node("a", metadata=metadata))
     object.__setattr__(nodes[0], "routes", routes)
-    workflow = define_workflow(type(definition(node("a")))(id="w", start="a", nodes=nodes))
+    workflow = define_workflow(type(definition(node("a")))(id=Id("w"), start=Id("a"), nodes=nodes))
     before = workflow.graph()
     nodes.append(node("b"))
-    routes.append(route("b"))
+    routes.append(way("b"))
     metadata["tags"].append("two")
     assert workflow.graph() == before
     assert len(workflow) == 1
@@ -222,10 +222,10 @@ def test_w15_a_missing_value_and_none_are_absent(state: dict[str, object]) -> No
 
 def test_w36_an_extension_makes_a_new_workflow() -> None:
     """The base stays as it was, and both ways of extending give the same."""
-    base = define_workflow(definition(node("a", route(complete="x"))))
+    base = define_workflow(definition(node("a", way(complete="x"))))
     before = base.graph()
     extension = WorkflowExtension[Any](
-        nodes=[node("b")], routes={base.definition.start: ExtraRoutes(before=[route("b", when=passive)])}
+        nodes=[node("b")], routes={base.definition.start: ExtraRoutes(before=[way("b", when=passive)])}
     )
     extended = base.extend(extension)
     assert base.graph() == before
@@ -239,7 +239,7 @@ def test_w37_an_extension_replaces_nothing() -> None:
     with pytest.raises(WorkflowContractError) as taken:
         base.extend(WorkflowExtension(nodes=[node("a")]))
     with pytest.raises(WorkflowContractError) as unknown:
-        base.extend(WorkflowExtension(routes={"z": ExtraRoutes(after=[route(complete="x")])}))  # type: ignore[dict-item]
+        base.extend(WorkflowExtension(routes={"z": ExtraRoutes(after=[way(complete="x")])}))  # type: ignore[dict-item]
     assert (taken.value.rule, unknown.value.rule) == ("node_id", "unknown_target")
 
 
@@ -247,7 +247,7 @@ def test_w38_extra_routes_stand_around_the_nodes_own() -> None:
     """First what all extensions put before, then the node's own, then what they put after, each in their order."""
 
     def labelled(*labels: str) -> list[WorkflowRoute[Any]]:
-        return [route(complete="x", label=label) for label in labels]
+        return [way(complete="x", label=label) for label in labels]
 
     base = define_workflow(definition(node("a", *labelled("own"), recover=labelled("own"))))
     extensions = [
@@ -271,10 +271,10 @@ def test_w38_extra_routes_stand_around_the_nodes_own() -> None:
 
 def test_w39_the_merged_graph_is_checked_as_a_whole() -> None:
     """An extension may close a cycle only if it bounds it."""
-    base = define_workflow(definition(node("a", route("b")), node("b", route(complete="x"))))
+    base = define_workflow(definition(node("a", way("b")), node("b", way(complete="x"))))
 
     def closing(budget: int | None) -> WorkflowExtension[Any]:
-        return WorkflowExtension(routes={base.list()[1].id: ExtraRoutes(before=[route("a", budget=budget)])})
+        return WorkflowExtension(routes={base.list()[1].id: ExtraRoutes(before=[way("a", budget=budget)])})
 
     with pytest.raises(WorkflowContractError) as caught:
         base.extend(closing(None))
@@ -289,8 +289,8 @@ def test_w39_the_merged_graph_is_checked_as_a_whole() -> None:
         (lambda: define_workflow(definition("a", start="a")), "nodes.0"),  # type: ignore[arg-type]
         (lambda: define_workflow(definition(node("a", "b"))), "nodes.0.routes.0"),  # type: ignore[arg-type]
         (lambda: define_workflow(definition(node("a", run=3))), "nodes.0.run"),  # type: ignore[arg-type]
-        (lambda: define_workflow(definition(node("a", route(complete=3)))), "nodes.0.routes.0.complete"),  # type: ignore[arg-type]
-        (lambda: define_workflow(definition(node("a", route("a", when=3)))), "nodes.0.routes.0.when"),  # type: ignore[arg-type]
+        (lambda: define_workflow(definition(node("a", way(complete=3)))), "nodes.0.routes.0.complete"),
+        (lambda: define_workflow(definition(node("a", way("a", when=3)))), "nodes.0.routes.0.when"),
         (lambda: define_workflow(definition(node("a", requires="text"))), "nodes.0.requires"),
     ],
 )

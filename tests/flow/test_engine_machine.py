@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from runlane.contracts import CancelToken
 from runlane.errors import AbortedError, BudgetError, WorkflowContractError
-from runlane.flow import AgentWorkflowDefinition, RequestRuntime, build_workflow_chain, route
+from runlane.flow import AgentWorkflowDefinition, RequestRuntime, build_workflow_chain
 from tests.flow.engines import Listener, Told, engine_of
-from tests.flow.workflows import definition, node
+from tests.flow.workflows import definition, node, way
 
 _NAMES = ["a", "b", "c", "d"]
 
@@ -26,7 +26,7 @@ class PlannedError(Exception):
 
 
 @dataclass(frozen=True)
-class Way:
+class PlannedWay:
     """A route as planned: where to, which visits it matches on, and its budget."""
 
     target: str | None
@@ -38,8 +38,8 @@ class Way:
 class Plan:
     """A node as planned."""
 
-    ways: tuple[Way, ...]
-    recover: tuple[Way, ...]
+    ways: tuple[PlannedWay, ...]
+    recover: tuple[PlannedWay, ...]
     fails_on: frozenset[int]
     waits: bool
     max_visits: int | None
@@ -78,12 +78,12 @@ class Model:
             here = (plan.recover if failed else plan.ways)[index].target
         return "completed"
 
-    def _match(self, here: str, kind: str, ways: tuple[Way, ...], visit: int) -> int | None:
-        for index, way in enumerate(ways):
+    def _match(self, here: str, kind: str, ways: tuple[PlannedWay, ...], visit: int) -> int | None:
+        for index, planned in enumerate(ways):
             key = (here, kind, index)
-            if way.odd is not None and way.odd != bool(visit % 2):
+            if planned.odd is not None and planned.odd != bool(visit % 2):
                 continue
-            if way.budget is not None and self.taken.get(key, 0) >= way.budget:
+            if planned.budget is not None and self.taken.get(key, 0) >= planned.budget:
                 continue
             self.taken[key] = self.taken.get(key, 0) + 1
             return index
@@ -92,10 +92,10 @@ class Model:
 
 # Every route has a budget, so every cycle is bounded; rounds are few enough to run out too.
 _WAYS = st.tuples(st.sampled_from([*_NAMES, None]), st.sampled_from([None, True, False]), st.integers(1, 3)).map(
-    lambda facts: Way(*facts)
+    lambda facts: PlannedWay(*facts)
 )
 _RECOVERIES = st.tuples(st.sampled_from(["c", "d", None]), st.sampled_from([None, True, False]), st.integers(1, 3)).map(
-    lambda facts: Way(*facts)
+    lambda facts: PlannedWay(*facts)
 )
 _PLAN = st.tuples(
     st.lists(_WAYS, min_size=1, max_size=3).map(tuple),
@@ -123,9 +123,9 @@ class Machine:
             *(
                 node(
                     name,
-                    *(self._route(way) for way in plan.ways),
+                    *(self._route(planned) for planned in plan.ways),
                     run=self._handler,
-                    recover=[self._route(way) for way in plan.recover],
+                    recover=[self._route(planned) for planned in plan.recover],
                     max_visits=plan.max_visits,
                     failure_phase=name if name in {"c", "d"} else None,
                 )
@@ -133,12 +133,12 @@ class Machine:
             )
         )
 
-    def _route(self, way: Way) -> Any:
-        odd = way.odd
+    def _route(self, planned: PlannedWay) -> Any:
+        odd = planned.odd
         when = None if odd is None else lambda context: odd == bool(context.visit % 2)
-        if way.target is None:
-            return route(complete=lambda context: "value", when=when, budget=way.budget)
-        return route(way.target, when=when, budget=way.budget)
+        if planned.target is None:
+            return way(complete=lambda context: "value", when=when, budget=planned.budget)
+        return way(planned.target, when=when, budget=planned.budget)
 
     async def _handler(self, context: Any) -> dict[str, object] | None:
         plan = self.plans[context.node_id]
@@ -175,7 +175,7 @@ async def _end_of(machine: Machine, max_rounds: int, **options: Any) -> str:
     return "completed"
 
 
-@settings(max_examples=max(30, settings.default.max_examples // 3))
+@settings(max_examples=max(30, settings().max_examples // 3))
 @given(plans=PLANS, max_rounds=st.integers(1, 12), cancel_at=st.sampled_from([None, None, *range(1, 8)]))
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_a_random_workflow_runs_by_the_rules(

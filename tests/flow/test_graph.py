@@ -22,9 +22,8 @@ from runlane.flow import (
     draw_html,
     draw_mermaid,
     draw_svg,
-    route,
 )
-from tests.flow.workflows import definition, node, passive
+from tests.flow.workflows import definition, node, passive, way
 
 _HOSTILE = 'a "quoted" <script>alert(1)</script> & #1; `tick` \\ back\nline \x00 \ud800'
 
@@ -33,15 +32,15 @@ def review() -> WorkflowGraph:
     """A review loop with a recovery phase."""
     return define_workflow(
         definition(
-            node("draft", route("review"), recover=[route("mend"), route(complete=passive)], title="Write a draft"),
+            node("draft", way("review"), recover=[way("mend"), way(complete=passive)], title="Write a draft"),
             node(
                 "review",
-                route("draft", when=passive, budget=2, label="once more"),
-                route(complete="text"),
-                route("draft", when=passive, budget=1),
+                way("draft", when=passive, budget=2, label="once more"),
+                way(complete="text"),
+                way("draft", when=passive, budget=1),
                 requires=["text"],
             ),
-            node("mend", route(complete="text"), failure_phase="repair", max_visits=1, metadata={"colour": "red"}),
+            node("mend", way(complete="text"), failure_phase="repair", max_visits=1, metadata={"colour": "red"}),
         )
     ).graph()
 
@@ -85,7 +84,7 @@ def test_w41_kinds_and_completions_have_edges_of_their_own() -> None:
     """Normal and recovery routes to one target are two edges; completing ones form one of each kind, without target."""
     both = define_workflow(
         definition(
-            node("a", route("b"), route(complete="x"), recover=[route("b"), route(complete="x")]),
+            node("a", way("b"), way(complete="x"), recover=[way("b"), way(complete="x")]),
             node("b", failure_phase="p"),
         )
     ).graph()
@@ -117,7 +116,7 @@ def test_w42_nodes_and_edges_stand_in_the_order_of_the_definition() -> None:
 def test_w42_ids_with_colons_give_edge_ids_of_their_own() -> None:
     """A colon within an id is escaped, so no two edges share an id."""
     graph = define_workflow(
-        definition(node("a", route("b:normal:c")), node("b:normal:c", route("c")), node("c"), node("a:normal:b"))
+        definition(node("a", way("b:normal:c")), node("b:normal:c", way("c")), node("c"), node("a:normal:b"))
     ).graph()
     ids = [edge.id for edge in graph.edges]
     assert ids[0] == "a:normal:b%3Anormal%3Ac"
@@ -184,7 +183,7 @@ def test_a_graph_is_drawn_as_one_svg_document() -> None:
 
 def test_hostile_titles_stay_text() -> None:
     """Markup, quotes, escapes, NUL and a lone surrogate in a title are shown, never obeyed."""
-    graph = define_workflow(definition(node("a", route(complete="x", label=_HOSTILE), title=_HOSTILE))).graph()
+    graph = define_workflow(definition(node("a", way(complete="x", label=_HOSTILE), title=_HOSTILE))).graph()
     svg = draw_svg(graph)
     assert any("<script>alert(1)</script>" in text for text in _texts(svg))
     assert "<script>" not in svg

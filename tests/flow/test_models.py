@@ -20,7 +20,6 @@ from runlane.flow import (
     StepComplete,
     WorkflowNode,
     define_workflow,
-    route,
 )
 from runlane.runner import (
     ModelCallRequest,
@@ -32,7 +31,7 @@ from runlane.runner import (
 from runlane.testing import ScriptedModel
 from runlane.tools import ToolRegistry, ToolRegistryOptions, tool
 from tests.flow.engines import Listener
-from tests.flow.workflows import definition, node
+from tests.flow.workflows import definition, node, way
 
 pytestmark = pytest.mark.anyio
 
@@ -99,7 +98,7 @@ async def test_w31_every_call_takes_one_of_the_runs_shared_allowance() -> None:
         await context.model.call(ASK)
         await context.model.invoke_tool("count", {})
 
-    nodes = [node("a", route("b"), run=both), node("b", run=both)]
+    nodes = [node("a", way("b"), run=both), node("b", run=both)]
     await engine(*nodes, model=model, tools=counting(entered), max_calls=4).run()
     assert (len(model.calls), len(entered)) == (2, 2)
     for limit, expected in ((3, (4, 3)), (2, (5, 4))):
@@ -178,10 +177,12 @@ async def test_f1_the_model_slot_has_one_shape() -> None:
     bound: AgentCoreEngine[Any] = AgentCoreEngine(AgentCoreEngineOptions())
     binding = AgentModelBinding(provider=ScriptedModel("answer"))
     bound.bind_model(binding)
-    for again in (lambda: bound.bind_model(binding), lambda: bound.bind_models({"a": binding})):
-        with pytest.raises(EngineBindingError) as caught:
-            again()
-        assert caught.value.slot == "model"
+    with pytest.raises(EngineBindingError) as caught:
+        bound.bind_model(binding)
+    assert caught.value.slot == "model"
+    with pytest.raises(EngineBindingError) as caught:
+        bound.bind_models({"a": binding})
+    assert caught.value.slot == "model"
     with pytest.raises(UsageError, match="models"):
         AgentCoreEngine[Any](AgentCoreEngineOptions()).bind_models({})
 
@@ -196,7 +197,8 @@ async def test_f3_c2_a_binding_brings_no_scope_of_its_own() -> None:
         with pytest.raises(EngineBindingError) as caught:
             AgentModelBinding(runtime=_runner(**ports))
         assert caught.value.slot == "model"
-    for wrong in ({}, {"provider": ScriptedModel("a"), "runtime": _runner()}):
+    wrongs: list[dict[str, Any]] = [{}, {"provider": ScriptedModel("a"), "runtime": _runner()}]
+    for wrong in wrongs:
         with pytest.raises(UsageError, match="binding"):
             AgentModelBinding(**wrong)
     runner = _runner()
@@ -210,7 +212,7 @@ async def test_f10_every_run_has_model_budgets_of_its_own() -> None:
     """A runner's own limit of one call holds per run."""
     binding = AgentModelBinding(provider=ScriptedModel("a", "b"), settings=ModelRunnerSettings(max_calls=1))
     workflow = define_workflow(definition(node("a", run=asking())))
-    bound = AgentCoreEngine(AgentCoreEngineSetup(model=binding, workflow=workflow, app=None))
+    bound: AgentCoreEngine[Any] = AgentCoreEngine(AgentCoreEngineSetup(model=binding, workflow=workflow, app=None))
     assert [(await bound.run()).value, (await bound.run()).value] == [["a"], ["b"]]
 
 

@@ -13,9 +13,9 @@ import pytest
 from runlane.contracts import CancelToken, error_contexts
 from runlane.diagnostics import SubFlowStepInput
 from runlane.errors import AbortedError, BudgetError, OutOfTurnError, UsageError, WorkflowContractError
-from runlane.flow import RequestRuntime, WorkflowNodeReport, define_workflow, route
+from runlane.flow import RequestRuntime, WorkflowNodeReport, define_workflow
 from tests.flow.engines import Listener, Told, engine_of, run
-from tests.flow.workflows import definition, node
+from tests.flow.workflows import definition, node, way
 
 pytestmark = pytest.mark.anyio
 
@@ -41,8 +41,8 @@ async def test_w12_a_visit_is_a_round_and_visits_count_per_node() -> None:
     def look(context: Any) -> None:
         seen.append((context.node_id, context.visit, context.round))
 
-    back = route("a", when=lambda context: context.visit == 1 and context.node_id == "b", budget=1)
-    result = await run(definition(node("a", route("b"), run=look), node("b", back, route(complete=str), run=look)))
+    back = way("a", when=lambda context: context.visit == 1 and context.node_id == "b", budget=1)
+    result = await run(definition(node("a", way("b"), run=look), node("b", back, way(complete=str), run=look)))
     assert seen == [("a", 1, 1), ("b", 1, 2), ("a", 2, 3), ("b", 2, 4)]
     assert result.rounds == 4
 
@@ -50,12 +50,12 @@ async def test_w12_a_visit_is_a_round_and_visits_count_per_node() -> None:
 async def test_w13_entering_goes_in_order() -> None:
     """A spent visit limit ends the run before the node is entered; a missing field ends it after, without a handler."""
     listener = Listener()
-    loop = definition(node("a", route("a", budget=9), run=failing(AssertionError()), max_visits=1, requires=["x"]))
+    loop = definition(node("a", way("a", budget=9), run=failing(AssertionError()), max_visits=1, requires=["x"]))
     with pytest.raises(WorkflowContractError):
         await run(loop, diagnostics=listener.scope())
     assert [event.name for event in listener.events][2:5] == ["round.started", "node.entered", "node.finished"]
 
-    again = definition(node("a", route("a", budget=9), max_visits=2))
+    again = definition(node("a", way("a", budget=9), max_visits=2))
     listener = Listener()
     with pytest.raises(BudgetError) as caught:
         await run(again, diagnostics=listener.scope())
@@ -83,7 +83,7 @@ async def test_w16_the_first_route_that_matches_wins() -> None:
 
         return predicate
 
-    routes = [route(complete="x", when=when(name, answer)) for name, answer in (("1", 0), ("2", "yes"), ("3", True))]
+    routes = [way(complete="x", when=when(name, answer)) for name, answer in (("1", 0), ("2", "yes"), ("3", True))]
     assert (await run(definition(node("a", *routes, run=setting(x=5))))).value == 5
     assert asked == ["1:5", "2:5"]
 
@@ -92,7 +92,7 @@ async def test_w17_a_spent_route_counts_as_not_matching() -> None:
     """Twice again, then give up: two routes."""
     runs: list[int] = []
     looping = definition(
-        node("a", route("a", budget=2), route(complete=lambda context: "gave up"), run=lambda c: runs.append(c.visit))
+        node("a", way("a", budget=2), way(complete=lambda context: "gave up"), run=lambda c: runs.append(c.visit))
     )
     assert (await run(looping)).value == "gave up"
     assert runs == [1, 2, 3]
@@ -101,7 +101,7 @@ async def test_w17_a_spent_route_counts_as_not_matching() -> None:
 async def test_w18_no_matching_route_is_a_fault_of_the_definition() -> None:
     """It is not a completion."""
     with pytest.raises(WorkflowContractError) as caught:
-        await run(definition(node("a", route(complete=str, when=lambda context: False))))
+        await run(definition(node("a", way(complete=str, when=lambda context: False))))
     assert (caught.value.rule, caught.value.node_id) == ("unmatched_route", "a")
 
 
@@ -111,7 +111,7 @@ async def test_w19_a_predicate_answers_at_once() -> None:
     async def late() -> bool:
         return True
 
-    for bad in (route(complete=str, when=lambda context: late()), route(complete=lambda context: late())):
+    for bad in (way(complete=str, when=lambda context: late()), way(complete=lambda context: late())):
         with pytest.raises(WorkflowContractError) as caught:
             await run(definition(node("a", bad)))
         assert caught.value.rule == "async_predicate"
@@ -124,9 +124,9 @@ async def test_w19_a_predicate_that_raises_fails_the_run() -> None:
     def when(context: Any) -> bool:
         raise wrong
 
-    recovering = [route(complete=lambda context: "recovered")]
+    recovering = [way(complete=lambda context: "recovered")]
     with pytest.raises(ValueError, match="no") as caught:
-        await run(definition(node("a", route(complete=str, when=when), recover=recovering)))
+        await run(definition(node("a", way(complete=str, when=when), recover=recovering)))
     assert caught.value is wrong
 
 
@@ -138,10 +138,10 @@ async def test_w20_a_route_completes_with_a_field_or_a_function() -> None:
         calls.append(1)
         return f"done {context.state['x']}"
 
-    assert (await run(definition(node("a", route(complete=complete), run=setting(x=1))))).value == "done 1"
+    assert (await run(definition(node("a", way(complete=complete), run=setting(x=1))))).value == "done 1"
     assert calls == [1]
     with pytest.raises(WorkflowContractError, match="'y'") as caught:
-        await run(definition(node("a", route(complete="y"))))
+        await run(definition(node("a", way(complete="y"))))
     assert (caught.value.rule, caught.value.node_id) == ("missing_field", "a")
 
 
@@ -155,7 +155,7 @@ async def test_w21_handlers_may_be_plain_or_async() -> None:
         return {"x": context.state["x"] + 1}
 
     given = {"x": 1}
-    two = definition(node("a", route("b"), run=waiting), node("b", route(complete="x")))
+    two = definition(node("a", way("b"), run=waiting), node("b", way(complete="x")))
     assert (await run(two, given)).value == 2
     assert given == {"x": 1}
 
@@ -172,14 +172,14 @@ async def test_w23_a_failure_is_offered_to_the_nodes_recovery_routes() -> None:
     """In order, the first that matches; the error carries where it passed."""
     wrong = ValueError("no")
     recover = [
-        route("never", when=lambda context: isinstance(context.failure.error, KeyError)),
-        route("mend", when=lambda context: context.failure.error is wrong),
+        way("never", when=lambda context: isinstance(context.failure.error, KeyError)),
+        way("mend", when=lambda context: context.failure.error is wrong),
     ]
     mended = await run(
         definition(
             node("a", run=failing(wrong), recover=recover),
             node("never", failure_phase="never"),
-            node("mend", route(complete=lambda context: "mended"), failure_phase="mend"),
+            node("mend", way(complete=lambda context: "mended"), failure_phase="mend"),
         )
     )
     assert mended.value == "mended"
@@ -200,9 +200,9 @@ async def test_w24_w25_a_failure_is_seen_only_while_its_phase_is_entered() -> No
 
     await run(
         definition(
-            node("a", run=failing(wrong), recover=[route("mend", when=when)]),
-            node("mend", route("after"), run=look, failure_phase="repair"),
-            node("after", route(complete=str), run=look),
+            node("a", run=failing(wrong), recover=[way("mend", when=when)]),
+            node("mend", way("after"), run=look, failure_phase="repair"),
+            node("after", way(complete=str), run=look),
         )
     )
     asked, entered, after = seen
@@ -213,7 +213,7 @@ async def test_w24_w25_a_failure_is_seen_only_while_its_phase_is_entered() -> No
 
 async def test_w26_without_a_matching_recovery_the_error_itself_leaves() -> None:
     """The same object, whether no route matches or there is none."""
-    for recover in ([], [route(complete=str, when=lambda context: False)]):
+    for recover in ([], [way(complete=str, when=lambda context: False)]):
         wrong = ValueError("no")
         with pytest.raises(ValueError, match="no") as caught:
             await run(definition(node("a", run=failing(wrong), recover=recover)))
@@ -231,8 +231,8 @@ async def test_w27_a_failure_phase_can_fail_anew() -> None:
 
     result = await run(
         definition(
-            node("a", run=failing(first), recover=[route("mend", when=when)]),
-            node("mend", run=failing(second), failure_phase="p", recover=[route(complete=lambda c: "end", when=when)]),
+            node("a", run=failing(first), recover=[way("mend", when=when)]),
+            node("mend", run=failing(second), failure_phase="p", recover=[way(complete=lambda c: "end", when=when)]),
         )
     )
     assert result.value == "end"
@@ -245,16 +245,16 @@ async def test_w28_a_failed_visit_changes_nothing() -> None:
     async def half(context: Any) -> dict[str, object]:
         raise ValueError({"x": 2})
 
-    result = await run(definition(node("a", run=half, recover=[route(complete="x")])), {"x": 1})
+    result = await run(definition(node("a", run=half, recover=[way(complete="x")])), {"x": 1})
     assert result.value == 1
 
 
 async def test_w29_faults_of_the_definition_and_spent_rounds_are_not_recovered() -> None:
     """Neither a contract error, nor the engine's own budgets, nor those of a nested workflow's rounds."""
-    everything = [route(complete=lambda context: "recovered")]
+    everything = [way(complete=lambda context: "recovered")]
     with pytest.raises(WorkflowContractError):
         await run(definition(node("a", run=lambda context: 3, recover=everything)))
-    endless = definition(node("a", route("a", budget=99), recover=everything))
+    endless = definition(node("a", way("a", budget=99), recover=everything))
     with pytest.raises(BudgetError) as caught:
         await run(endless, max_rounds=3)
     assert (caught.value.allowance, caught.value.limit) == ("rounds", 3)
@@ -270,7 +270,7 @@ async def test_w29_faults_of_the_definition_and_spent_rounds_are_not_recovered()
 
 async def test_w29_a_budget_error_of_a_handler_is_an_ordinary_failure() -> None:
     """Recovery is offered one that the handler itself raised."""
-    recovering = [route(complete=lambda context: context.failure.info.code)]
+    recovering = [way(complete=lambda context: context.failure.info.code)]
     result = await run(definition(node("a", run=failing(BudgetError(allowance="mine")), recover=recovering)))
     assert result.value == "budget.exhausted"
 
@@ -289,7 +289,7 @@ async def test_w29_cancellation_is_not_recovered() -> None:
     async def quick(context: Any) -> None:
         token.cancel("enough")
 
-    everything = [route(complete=lambda context: "recovered")]
+    everything = [way(complete=lambda context: "recovered")]
     for handler in (stubborn, quick):
         token = CancelToken()
         told = Told()
@@ -305,16 +305,14 @@ async def test_w29_cancellation_is_not_recovered() -> None:
 
 async def test_w30_a_recovery_route_may_complete() -> None:
     """Then the run succeeds with that value."""
-    recovering = [route(complete=lambda context: str(context.failure.error))]
+    recovering = [way(complete=lambda context: str(context.failure.error))]
     assert (await run(definition(node("a", run=failing(ValueError("as told")), recover=recovering)))).value == "as told"
 
 
 async def test_w35_a_nested_workflow_has_its_own_state_and_shares_the_rounds() -> None:
     """It starts from what it is given, its value comes back, and its rounds count against the engine."""
     inner = define_workflow(
-        definition(
-            node("x", route("y"), run=setting(v=1)), node("y", run=lambda context: {"value": dict(context.state)})
-        )
+        definition(node("x", way("y"), run=setting(v=1)), node("y", run=lambda context: {"value": dict(context.state)}))
     )
 
     async def nested(context: Any) -> dict[str, object]:
@@ -336,13 +334,13 @@ async def test_w35_a_nested_failure_is_the_handlers() -> None:
     """It is offered to the node's recovery, and a visit limit within is an ordinary failure too."""
     wrong = ValueError("inside")
     failed = define_workflow(definition(node("x", run=failing(wrong))))
-    limited = define_workflow(definition(node("x", route("x", budget=9), max_visits=1)))
+    limited = define_workflow(definition(node("x", way("x", budget=9), max_visits=1)))
     for inner in (failed, limited):
 
         async def nested(context: Any, inner: Any = inner) -> None:
             await context.run_workflow(inner, {})
 
-        recovering = [route(complete=lambda context: context.failure.info.code)]
+        recovering = [way(complete=lambda context: context.failure.info.code)]
         result = await run(definition(node("a", run=nested, recover=recovering)))
         assert result.value == ("error.unknown" if inner is failed else "budget.exhausted")
 
@@ -382,8 +380,8 @@ async def test_no_marker_of_the_state_shows_in_any_event() -> None:
         raise ValueError(secret)
 
     leaking = definition(
-        node("a", route("b"), run=setting(x=secret)),
-        node("b", run=leaky, recover=[route(complete=lambda context: secret)]),
+        node("a", way("b"), run=setting(x=secret)),
+        node("b", run=leaky, recover=[way(complete=lambda context: secret)]),
     )
     result = await run(
         leaking,

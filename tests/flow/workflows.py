@@ -15,6 +15,11 @@ def passive(context: Any) -> None:
     """Change nothing."""
 
 
+def way(target: str | None = None, /, **options: Any) -> WorkflowRoute[Any]:
+    """Write a route in short, for a context of any app, and wrong on purpose if a test wants that."""
+    return route(target, **options)
+
+
 def node(
     node_id: str,
     *routes: WorkflowRoute[Any],
@@ -23,7 +28,7 @@ def node(
     **options: Any,
 ) -> WorkflowNode[Any]:
     """Write a node in short; without routes it ends the workflow with the field `value`."""
-    ways = routes or (route(complete=lambda context: context.state.get("value")),)
+    ways = routes or (way(complete=lambda context: context.state.get("value")),)
     return WorkflowNode(id=Id(node_id), run=run, routes=ways, recover=recover, **options)
 
 
@@ -36,5 +41,5 @@ def definition(*nodes: WorkflowNode[Any], start: str | None = None, **options: A
 def routes_between(edges: Mapping[str, Sequence[str]]) -> AgentWorkflowDefinition[Any]:
     """Write a definition with an unconditional route for each edge, and a completing one for each node."""
     return definition(
-        *(node(source, *(route(goal) for goal in goals), route(complete=passive)) for source, goals in edges.items())
+        *(node(source, *(way(goal) for goal in goals), way(complete=passive)) for source, goals in edges.items())
     )
