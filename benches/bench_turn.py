@@ -46,8 +46,8 @@ def _beside(work: Callable[[Contender], Work], langgraph: Goal, openai: Goal) ->
 
 @bench
 def bench_turns_one_by_one() -> Row:
-    """Turns with one tool call, one conversation after another."""
-    return _beside(lambda contender: contender.one, at_least(2.5), at_least(3))
+    """Ten turns with one tool call, one conversation after another."""
+    return _beside(lambda contender: contender.some, at_least(2.5), at_least(3))
 
 
 @bench

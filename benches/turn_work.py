@@ -50,6 +50,7 @@ QUESTION = "What is the weather in Paris, and should I take an umbrella?"
 ANSWER = ("It is ", "raining ", "in Paris ", "and 18 ", "degrees: ", "do ", "take ", "an umbrella.")
 ARGUMENTS = '{"city":"Paris"}'
 USAGE = (120, 30)
+IN_TURN = 10
 
 
 class Instant(ChatProvider):
@@ -89,8 +90,8 @@ class Contender(Protocol):
         """End it, and remove what it wrote."""
         ...
 
-    def one(self) -> object:
-        """Answer one input of a new conversation."""
+    def some(self) -> object:
+        """Answer one input in each of ten new conversations, one after the other."""
         ...
 
     def many(self, count: int, /) -> object:
@@ -113,6 +114,11 @@ class Loop:
     def run(self, do: Callable[[], Awaitable[T]]) -> T:
         """Run something in the loop."""
         return self.portal.call(do)
+
+
+async def _in_turn(answer: Callable[[], Coroutine[None, None, None]]) -> None:
+    for _ in range(IN_TURN):
+        await answer()
 
 
 async def _at_once(count: int, answer: Callable[[], Coroutine[None, None, None]]) -> None:
@@ -141,9 +147,9 @@ class Runlane:
         result = await self.runtime.submit(conversation_id or IDS.new("conversation"), QUESTION).result
         assert result.reason == "success"
 
-    def one(self) -> None:
-        """Answer one input of a new conversation."""
-        self.loop.run(self.answer)
+    def some(self) -> None:
+        """Answer one input in each of ten new conversations, one after the other."""
+        self.loop.run(partial(_in_turn, self.answer))
 
     def many(self, count: int, /) -> None:
         """Answer one input in each of so many new conversations at once."""
@@ -224,10 +230,11 @@ class _LangGraph:
             warnings.simplefilter("ignore")
             return create_react_agent(model, [weather], checkpointer=saver)
 
-    def one(self) -> None:
-        asked = {"messages": [("user", QUESTION)]}
-        answer = self._agent.invoke(asked, {"configurable": {"thread_id": IDS.new("thread")}})
-        assert answer["messages"][-1].content == "".join(ANSWER)
+    def some(self) -> None:
+        for _ in range(IN_TURN):
+            asked = {"messages": [("user", QUESTION)]}
+            answer = self._agent.invoke(asked, {"configurable": {"thread_id": IDS.new("thread")}})
+            assert answer["messages"][-1].content == "".join(ANSWER)
 
     def many(self, count: int, /) -> None:
         self.loop.run(partial(_at_once, count, self._answer))
@@ -283,8 +290,8 @@ class _OpenAIAgents:
         assert answer.final_output == "".join(ANSWER)
         session.close()
 
-    def one(self) -> None:
-        self.loop.run(self._answer)
+    def some(self) -> None:
+        self.loop.run(partial(_in_turn, self._answer))
 
     def many(self, count: int, /) -> None:
         self.loop.run(partial(_at_once, count, self._answer))

@@ -40,7 +40,7 @@ class LoopConfig:
         checkpoint_min_interval: Seconds between two such checkpoints at least, or None for no spacing. A larger value
             saves commits and costs that much more text after a crash.
         max_steps: Provider calls of one run at most; 50. A run that would need more ends as `policy_stop` with the
-            policy name `max-steps`.
+            policy name `max-steps`. A call that failed and is tried again counts once.
         idle_timeout: Seconds of silence of an open provider call after which the run ends with reason `timeout`; 60.
             None waits for ever. The time between steps does not count. A provider that watches its connection itself
             decides what silence is: comments that keep a stream alive are none.
