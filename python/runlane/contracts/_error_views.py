@@ -19,7 +19,7 @@ _KEY: Final = "_runlane_contexts"
 _UNKNOWN: Final = "error.unknown"
 _CODE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,127}")
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
-_OWN_DICT: Final = cast("Any", BaseException.__dict__["__dict__"])
+_OWN_DICT: Final[Any] = BaseException.__dict__["__dict__"]
 """How `BaseException` itself finds an instance's dictionary; no subclass can stand in between."""
 
 

@@ -14,10 +14,10 @@ _MAX_CAUSES: Final = 5
 _MAX_MEMBERS: Final = 10
 _MAX_VIEWS: Final = 64
 
-_CAUSE: Final = cast("Any", BaseException.__dict__["__cause__"])
-_CONTEXT: Final = cast("Any", BaseException.__dict__["__context__"])
-_SUPPRESSED: Final = cast("Any", BaseException.__dict__["__suppress_context__"])
-_MEMBERS: Final = cast("Any", BaseExceptionGroup.__dict__["exceptions"])
+_CAUSE: Final[Any] = BaseException.__dict__["__cause__"]
+_CONTEXT: Final[Any] = BaseException.__dict__["__context__"]
+_SUPPRESSED: Final[Any] = BaseException.__dict__["__suppress_context__"]
+_MEMBERS: Final[Any] = BaseExceptionGroup.__dict__["exceptions"]
 """How the built-in classes find these themselves; no subclass can stand in between."""
 
 

@@ -289,7 +289,8 @@ class Producer:
 
     async def _write(self, output: CoreLogOutput, event: CoreEvent) -> None:
         try:
-            given: object = output.write(event)
+            write: Callable[[CoreEvent], object] = output.write
+            given = write(event)
             if given is not None and hasattr(type(given), "__await__"):
                 await cast("Awaitable[object]", given)
         except Exception as error:  # noqa: BLE001 - an output never stops a run

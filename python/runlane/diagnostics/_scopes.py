@@ -71,14 +71,14 @@ class DiagnosticContext(Protocol):
         """Return the scope of the next run: this one the first time, later a new root with the same consumers."""
         ...
 
-    async def emit(
+    def emit(
         self,
         name: CoreEventName,
         payload: CoreEventPayload | Callable[[], CoreEventPayload],
         /,
         *,
         sub_steps: SubFlowLogger | None = None,
-    ) -> CoreEvent | None:
+    ) -> Coroutine[Any, Any, CoreEvent | None]:
         """Tell a fact and wait until its consumers took it.
 
         Args:

@@ -287,7 +287,8 @@ def merge_options(*ranked: ModelOptions | None) -> ModelOptions:
     extra: dict[str, object] = {}
     for options in reversed(given):
         extra.update(options.extra)
-    return ModelOptions(**{**merged, "extra": extra})
+    merged["extra"] = extra
+    return ModelOptions(**merged)
 
 
 def messages_of(request: ModelCallRequest, /) -> tuple[AnyModelMessage, ...]:

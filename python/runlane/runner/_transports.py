@@ -199,7 +199,8 @@ def named_transports(
         DuplicateRegistrationError: Two have one name.
         InvalidValueError: A name is empty or begins with `core:`.
     """
-    named: dict[str, ModelTransportDefinition[Any]] = {PLAIN_TEXT.id: PlainText()}
+    plain: ModelTransportDefinition[Any] = PlainText()
+    named = {PLAIN_TEXT.id: plain}
     for transport in transports:
         name = transport.key.id
         if not name or name.startswith(_RESERVED):
