@@ -3,6 +3,8 @@
 import threading
 from typing import Literal
 
+import anyio
+import anyio.to_thread
 import pytest
 
 from runlane.delivery import AssistantDeltaEvent, TerminalEvent
@@ -107,3 +109,14 @@ def test_approvals_are_answered_without_an_event_loop(backend: Literal["asyncio"
         assert sent == []
         assert runtime.respond_to_approval("c", request.approval_id, approved=True).text == "Sent."
     assert sent == ["a"]
+
+
+@pytest.mark.anyio
+async def test_it_can_be_made_and_used_inside_an_event_loop_of_another_kind() -> None:
+    """Nothing of it belongs to the loop it was made in: a plain function called from trio may use one on asyncio."""
+
+    def ask() -> str:
+        with BlockingRuntime(MemoryStore(), model=ScriptedModel("Hello")) as runtime:
+            return runtime.ask("c", "Hi").text
+
+    assert [ask(), await anyio.to_thread.run_sync(ask)] == ["Hello", "Hello"]

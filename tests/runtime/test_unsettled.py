@@ -78,6 +78,26 @@ async def test_an_acquisition_whose_reply_is_always_lost_ends_the_run_as_abandon
     assert (result.reason, view.run.terminal_reason) == ("abandoned", "abandoned")
 
 
+async def test_a_conversation_that_cannot_be_read_ends_the_run_as_abandoned() -> None:
+    """Reading, retries spent: the runtime closes the run, which answers nothing it does not know the past of."""
+    failing = True
+
+    def plan(call: StoreCall) -> Fault | None:
+        return Fault(error=_GONE) if failing and call.method == "read_messages" else None
+
+    async with MemoryStore() as store:
+        async with opened(ScriptedModel("one"), store=store) as scene:
+            await scene.runtime.submit(CONVERSATION, "first").result
+        model = ScriptedModel("two")
+        async with opened(model, store=store, plan=plan) as scene:
+            ticket = scene.runtime.submit(CONVERSATION, "second")
+            await scene.clock.advance(2.0)
+            result = await ticket.result
+            assert (result.reason, result.error, model.calls) == ("abandoned", _GONE, [])
+            failing = False
+            assert (await scene.runtime.submit(CONVERSATION, "third").result).reason == "success"
+
+
 async def test_a_closing_write_that_fails_too_leaves_the_run_unsettled() -> None:
     """Acquisition and the closing write, retries spent: `RunUnsettledError` with the run and this owner."""
     async with opened(ScriptedModel("Hello"), plan=_failing(AcquireRun, RecoverRun)) as scene:

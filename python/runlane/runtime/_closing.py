@@ -23,7 +23,7 @@ class Gate:
         """Create an open gate with nobody inside."""
         self.closed = False
         self.inside = 0
-        self.idle = anyio.Event()
+        self.idle: anyio.Event | None = None
 
     @contextmanager
     def passing(self) -> Iterator[None]:
@@ -41,7 +41,7 @@ class Gate:
             yield
         finally:
             self.inside -= 1
-            if self.inside == 0:
+            if self.inside == 0 and self.idle is not None:
                 self.idle.set()
 
 
@@ -57,9 +57,9 @@ async def close_runtime(
     submissions.closed = gate.closed = True
     core.conversations.offer_nothing()
     started = core.clock.monotonic()
-    if submissions.underway:
+    if submissions.underway and submissions.idle is not None:
         await wait_at_most(core.clock, submissions.idle, force)
-    if gate.inside:
+    if gate.inside and gate.idle is not None:
         await wait_at_most(core.clock, gate.idle, _left(force, core.clock.monotonic() - started))
     spent = core.clock.monotonic() - started
     result = await core.lanes.close(grace=_left(grace, spent), force=_left(force, spent))

@@ -173,7 +173,7 @@ class LaneCoordinator:
         self._host = TaskHost()
         self._entered = False
         self._closed = False
-        self._idle = anyio.Event()
+        self._idle: anyio.Event | None = None
 
     async def __aenter__(self) -> Self:
         """Start; leaving aborts what executes and waits until it has returned."""
@@ -313,7 +313,7 @@ class LaneCoordinator:
         self._host.cancel()
 
     def _next_idle(self) -> anyio.Event:
-        if self._idle.is_set():
+        if self._idle is None or self._idle.is_set():
             self._idle = anyio.Event()
         return self._idle
 
@@ -327,7 +327,7 @@ class LaneCoordinator:
         finally:
             lane.executing = None
             del self._lanes[key]
-            if not self.executing:
+            if self._idle is not None and not self.executing:
                 self._idle.set()
 
     async def _run(self, lane: _Lane, item: LaneItem) -> None:

@@ -22,7 +22,7 @@ class TaskHost:
     def __init__(self) -> None:
         """Prepare; nothing starts before it is entered."""
         self._outer: TaskGroup | None = None
-        self._stopped = anyio.Event()
+        self._stopped: anyio.Event | None = None
         self._tasks: TaskGroup | None = None
 
     @property
@@ -32,6 +32,7 @@ class TaskHost:
 
     async def __aenter__(self) -> Self:
         """Start."""
+        self._stopped = anyio.Event()
         self._outer = anyio.create_task_group()
         await self._outer.__aenter__()
         self._tasks = await self._outer.start(self._live)
@@ -45,8 +46,8 @@ class TaskHost:
         /,
     ) -> None:
         """Wait for the tasks that are left; what the surroundings raise goes on as it is."""
-        self._stopped.set()
-        if self._outer is not None:
+        if self._outer is not None and self._stopped is not None:
+            self._stopped.set()
             await self._outer.__aexit__(None, None, None)
         self._tasks = None
 
@@ -56,7 +57,8 @@ class TaskHost:
             self._tasks.cancel_scope.cancel()
 
     async def _live(self, *, task_status: TaskStatus[TaskGroup]) -> None:
+        stopped = self._stopped or anyio.Event()
         with anyio.CancelScope(shield=True):
             async with anyio.create_task_group() as tasks:
                 task_status.started(tasks)
-                await self._stopped.wait()
+                await stopped.wait()

@@ -25,8 +25,8 @@ class Incarnation:
         self._ids = ids
         self._lease: Lease | None = None
         self._tasks: TaskGroup | None = None
-        self._closed = anyio.Event()
-        self._lock = anyio.Lock()
+        self._closed: anyio.Event | None = None
+        self._changing: anyio.Lock | None = None
         self.owner_id = ids.new("owner")
         self._former: set[str] = set()
 
@@ -41,6 +41,7 @@ class Incarnation:
             StoreError: The store cannot be used.
         """
         self._tasks = tasks
+        self._closed, self._changing = anyio.Event(), anyio.Lock()
         self._lease = await tasks.start(self._hold, self.owner_id)
 
     async def ensure(self, *, lost: bool = False) -> str:
@@ -53,7 +54,9 @@ class Incarnation:
             RuntimeClosedError: The runtime is closed.
             StoreError: The store cannot be used.
         """
-        async with self._lock:
+        if self._changing is None:
+            raise RuntimeClosedError
+        async with self._changing:
             if self._lease is not None and self._lease.held and not lost:
                 return self.owner_id
             if self._tasks is None:
@@ -67,10 +70,12 @@ class Incarnation:
     def end(self) -> None:
         """Release every lease."""
         self._tasks = None
-        self._closed.set()
+        if self._closed is not None:
+            self._closed.set()
 
     async def _hold(self, owner_id: str, *, task_status: TaskStatus[Lease]) -> None:
+        closed = self._closed or anyio.Event()
         with anyio.CancelScope(shield=True):
             async with self._store.hold_lease(owner_id) as lease:
                 task_status.started(lease)
-                await self._closed.wait()
+                await closed.wait()

@@ -71,7 +71,7 @@ class Submissions:
         self._doors: dict[str, deque[Submission]] = {}
         self._tasks: TaskGroup | None = None
         self.closed = False
-        self.idle = anyio.Event()
+        self.idle: anyio.Event | None = None
 
     @property
     def underway(self) -> int:
@@ -171,7 +171,7 @@ class Submissions:
             for submission in door:
                 submission.ticket.reject(RuntimeClosedError())
                 self._leave(submission)
-            if not self._doors:
+            if not self._doors and self.idle is not None:
                 self.idle.set()
 
     def _leave(self, submission: Submission) -> None:
