@@ -265,3 +265,19 @@ async def test_a_pending_call_and_its_late_result_have_a_form_every_provider_tak
     assert model.calls[2].messages[: len(model.calls[1].messages)] == model.calls[1].messages
     assert model.calls[2].messages[-1] == ModelMessage.user(late)
     assert ModelMessage.user(late) in model.calls[3].messages
+
+
+async def test_a_provider_that_repeats_ids_cannot_confuse_calls_that_wait() -> None:
+    """While one call waits, another of the same id in a later run gets an id of its own; each answer finds its call."""
+    sent: list[str] = []
+    script = ScriptedModel(
+        called(("call_0", "send", '{"to":"a"}')), called(("call_0", "send", '{"to":"b"}')), "Done.", "Done."
+    )
+    async with opened(script, tools=[_mailer(sent)]) as scene:
+        first = await scene.runtime.submit(CONVERSATION, "Write to a.").result
+        second = await scene.runtime.submit(CONVERSATION, "And to b.").result
+        for asked in (second, first):
+            answer = _answer(asked.approvals[0].approval_id, approved=True)
+            assert (await scene.runtime.submit(CONVERSATION, answer).result).reason == "success"
+    assert [asked.approvals[0].call_id for asked in (first, second)] == ["call_0", "call_0~2"]
+    assert sent == ["b", "a"]

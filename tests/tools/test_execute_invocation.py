@@ -9,10 +9,10 @@ import pytest
 from runlane.clock import SystemClock
 from runlane.contracts import CancelToken, Id
 from runlane.diagnostics import create_diagnostics
-from runlane.errors import UsageError
+from runlane.errors import ToolArgumentsError, UsageError
 from runlane.ids import RandomIds
-from runlane.tools import ToolExecutionContext, execute_invocation
-from tests.tools.scenes import Handler, Journal
+from runlane.tools import CompiledTool, ToolExecutionContext, execute_invocation
+from tests.tools.scenes import Handler, Journal, double
 
 
 def _context(token: CancelToken | None = None) -> ToolExecutionContext[object]:
@@ -91,6 +91,15 @@ def test_l19_it_looks_at_the_token_before_the_start_and_before_each_handler() ->
     with pytest.raises(LookupError):
         execute_invocation(_Erased(ran.append), 1, _context(token), journal=journal, before=before)
     assert ([entry.status for entry in journal.finishes], ran) == (["cancelled"], [])
+
+
+def test_a_definition_runs_without_a_registry() -> None:
+    """Compiled, it parses and executes; what it is given must have been parsed."""
+    compiled = CompiledTool(double)
+    value = compiled.parse({"number": 4})
+    assert execute_invocation(compiled, value, _context()).value == 8
+    with pytest.raises(ToolArgumentsError):
+        compiled.parse({"number": "4"})
 
 
 def test_l20_the_value_is_not_parsed_again() -> None:

@@ -9,6 +9,9 @@ from runlane.runtime import AgentRuntime, RunResult, RunTicket
 from runlane.store import MemoryStore
 from runlane.testing import ScriptedModel
 from runlane.tools import (
+    CompiledTool,
+    ErasedTool,
+    ExecutableTool,
     FunctionTool,
     MountedTools,
     RegisteredTool,
@@ -54,6 +57,11 @@ def written(value: int, context: ToolExecutionContext[str]) -> str:
 
 definition = ToolDefinition(id="times", description="Repeat.", input=int, run=written)
 assert_type(definition, ToolDefinition[int, str, str])
+
+compiled = CompiledTool(definition)
+executable: ExecutableTool[int, str, str, str] = compiled
+erased: ErasedTool = compiled
+assert_type(compiled.parse(1), int)
 
 registry: ToolRegistry[str] = ToolRegistry(ToolRegistryOptions(tools=[definition, bare, named]))
 assert_type(registry.require("times"), RegisteredTool)

@@ -155,7 +155,7 @@ class _Acquisition:
         if run.fencing_token is not None:
             draft = await self._core.calls.read(lambda store: store.load_draft(run.conversation_id, run.id))
             kept = kept_parts(draft)
-        self._left = LeftOpen(kept=kept, has_late_results=records.has_approvals)
+        self._left = LeftOpen(kept=kept, asked_ids=records.asked_ids())
         if all(message.role != "tool" for message in records.shown):
             return self._left
         answered, waits = answered_calls(records, self._core.config.tools.seal, run.conversation_id)

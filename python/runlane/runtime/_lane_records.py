@@ -60,7 +60,7 @@ class LaneRecords:
         self._version: int | None = None
         self._behind = False
         self._history = History()
-        self._has_approvals = False
+        self._asked: set[str] = set()
         self._dangling: list[tuple[str, str]] = []
         self._effects: dict[str, CallEvidence] = {}
         self._chain = RecordChain()
@@ -187,10 +187,9 @@ class LaneRecords:
             if sought in record:
                 yield Message.model_validate_json(record)
 
-    @property
-    def has_approvals(self) -> bool:
-        """Whether a call among the records may have waited for consent."""
-        return self._has_approvals
+    def asked_ids(self) -> frozenset[str]:
+        """Return the ids of calls among the records that waited, or wait, for consent."""
+        return frozenset(self._asked)
 
     def records_of(self, selection: Selection | None, /, *, messages: int) -> RecordRange:
         """Return which stored records a prompt is made of.
@@ -202,7 +201,9 @@ class LaneRecords:
         return self._chain.of(None if selection is None else selection.kept, messages=messages)
 
     def _append(self, message_id: str, record: bytes) -> None:
-        self._has_approvals = self._has_approvals or _ASKS in record
+        if _ASKS in record:
+            parts = Message.model_validate_json(record).parts
+            self._asked.update(part.call_id for part in parts if isinstance(part, ToolApprovalRequestPart))
         self._history.append(record)
         self._chain.append(message_id, hashlib.sha256(record).digest())
         self._bytes += len(record)

@@ -56,13 +56,13 @@ class LeftOpen:
             call or result. What it said after that is superseded by what is said now.
         answered: Calls that an input of the run answers.
         waits: Another call beside an answered one still has no answer: the model is not asked before it has one.
-        has_late_results: Calls of the conversation may have waited for consent.
+        asked_ids: Ids of calls of the conversation that waited, or wait, for consent: no other call may have one.
     """
 
     kept: tuple[Part, ...] = ()
     answered: tuple[AnsweredCall, ...] = ()
     waits: bool = False
-    has_late_results: bool = False
+    asked_ids: frozenset[str] = frozenset()
 
     def __bool__(self) -> bool:
         return bool(self.kept or self.answered)

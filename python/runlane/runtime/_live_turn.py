@@ -236,13 +236,13 @@ class LiveTurn:
     async def resume(self) -> bool:
         """Deal with what was left open; see `Turn.resume`."""
         left, self._left = self._left, _NOTHING
-        if left:
+        if left or left.asked_ids:
             told = await self.tools.resume(left)
             if told is None:
                 return False
             self.prompt = self.prompt.with_messages(told)
             self._base = self.writer.draft.size
-        if left.has_late_results:
+        if left.asked_ids:
             self.prompt = replace(self.prompt, messages=with_late_results(self.prompt.messages))
         return True
 

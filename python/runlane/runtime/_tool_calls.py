@@ -127,6 +127,7 @@ class RunTools:
         self._mounted: MountedTools | None = None
         self._proven: set[str | None] = set()
         self._running = 0
+        self._reserved: frozenset[str] = frozenset()
         self.waits = False
         self._queue = ProgressQueue()
         run = writer.run
@@ -163,7 +164,7 @@ class RunTools:
 
     def distinct(self, calls: Sequence[ToolCallPart], /) -> tuple[ToolCallPart, ...]:
         """Return calls with ids no earlier call of the run has; see `TurnTools.distinct`."""
-        known = set(self._writer.draft.call_ids)
+        known = {*self._reserved, *self._writer.draft.call_ids}
         found: list[ToolCallPart] = []
         for call in calls:
             call_id, count = call.call_id, 1
@@ -186,6 +187,7 @@ class RunTools:
         Returns:
             What the model is told of it; None if a call waits for somebody's consent.
         """
+        self._reserved = left.asked_ids
         plans = [await self._reopened(call, left) for call in left.open_calls]
         plans += [await self._answered(entry) for entry in left.unanswered]
         results = await self._carry_out(plans)
@@ -233,7 +235,7 @@ class RunTools:
         if not was_entered or mounted.idempotent:
             return _Plan(mounted, was_entered=was_entered)
         self._tools.let_go(mounted)
-        if may_ask and self._core.config.tools.unknown_effect == "ask":
+        if may_ask and mounted.refusal is None and self._core.config.tools.unknown_effect == "ask":
             return _Plan(mounted, asks="effect-unknown")
         mounted.refusal = self._tools.failed(call, _outcome_unknown(None))
         return _Plan(mounted)

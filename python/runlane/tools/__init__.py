@@ -1,6 +1,7 @@
 """The one definition of a tool, its registry, and the way a call is carried out, alone or inside a durable run."""
 
 from runlane.tools._approvals import ApprovalKind, ApprovalSeal, approval_kind
+from runlane.tools._compiled import CompiledTool
 from runlane.tools._context import (
     TOOL_PROGRESS_MESSAGE_MAX,
     TOOL_PROGRESS_SPACING,
@@ -44,6 +45,7 @@ __all__ = [
     "ApprovalKind",
     "ApprovalSeal",
     "AsIntent",
+    "CompiledTool",
     "ErasedTool",
     "ExecutableTool",
     "FunctionTool",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 from runlane.canonical import canonical_record_hash, canonical_record_json
 from runlane.contracts import Id, JsonSchema, MaybeAwaitable, SchemaAdapter, schema_for, sync_result
@@ -12,11 +12,15 @@ from runlane.errors import CanonicalJsonError, CheckFailedError, InvalidValueErr
 from runlane.tools._context import ToolExecutionContext
 from runlane.tools._definition import RegisteredTool, ToolDefinition
 
-__all__ = ["CompiledTool"]
+__all__ = ["AnyTool", "CompiledTool"]
+
+In = TypeVar("In")
+Out = TypeVar("Out")
+Ctx = TypeVar("Ctx")
 
 
-class CompiledTool:
-    """What a registry runs: an `ErasedTool`.
+class CompiledTool(Generic[In, Out, Ctx]):
+    """A definition with its schemas compiled: an `ErasedTool` for a registry, an `ExecutableTool` for typed code.
 
     Attributes:
         definition: As it was registered.
@@ -25,7 +29,7 @@ class CompiledTool:
 
     __slots__ = ("_input", "_output", "blocking", "definition", "id", "registered")
 
-    def __init__(self, definition: ToolDefinition[Any, Any, Any], /) -> None:
+    def __init__(self, definition: ToolDefinition[In, Out, Ctx], /) -> None:
         """Compile a definition.
 
         Raises:
@@ -35,7 +39,7 @@ class CompiledTool:
         self.definition = definition
         self.id = Id(definition.id)
         self.blocking = definition.blocking
-        self._input = _adapter(definition, "input")
+        self._input: SchemaAdapter[In] = _adapter(definition, "input")
         self._output = None if definition.output is None else _adapter(definition, "output")
         self.registered = RegisteredTool(
             id=self.id,
@@ -51,7 +55,7 @@ class CompiledTool:
             metadata=MappingProxyType(dict(definition.metadata)),
         )
 
-    def parse(self, value: object, /) -> object:
+    def parse(self, value: object, /) -> In:
         """Return a value as the tool's input.
 
         Raises:
@@ -62,9 +66,9 @@ class CompiledTool:
         except CheckFailedError as error:
             raise ToolArgumentsError(tool_id=self.id, issues=error.issues) from None
 
-    def execute(self, value: Any, context: ToolExecutionContext[Any], /) -> MaybeAwaitable[object]:  # noqa: ANN401
+    def execute(self, value: In, context: ToolExecutionContext[Ctx], /) -> MaybeAwaitable[Out]:
         """Do it."""
-        return cast("MaybeAwaitable[object]", self.definition.run(value, context))
+        return self.definition.run(value, context)
 
     def parse_output(self, value: Any, /) -> object:  # noqa: ANN401 - whatever it returned
         """Return the output as its declared type; without one, as it is.
@@ -84,7 +88,8 @@ class CompiledTool:
         """
         if self.definition.identity is not None:
             name = f"{self.id}.identity"
-            found: object = sync_result(self.definition.identity(parsed), argument=name)
+            resolver: Callable[[Any], object] = self.definition.identity
+            found = sync_result(resolver(parsed), argument=name)
             if not isinstance(found, str):
                 raise UsageError(f"must return text, not {type(found).__name__}", argument=name)
             return found
@@ -92,6 +97,9 @@ class CompiledTool:
             return canonical_record_hash([self.id, given])
         except CanonicalJsonError:
             return otherwise
+
+
+AnyTool: TypeAlias = CompiledTool[Any, Any, Any]
 
 
 def _adapter(definition: ToolDefinition[Any, Any, Any], name: str) -> SchemaAdapter[Any]:

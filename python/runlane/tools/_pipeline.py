@@ -41,7 +41,7 @@ from runlane.diagnostics import DiagnosticContext, DiagnosticSpanFields
 from runlane.errors import ToolDeniedError, ToolTimeoutError, UnknownToolError, UsageError
 from runlane.ids import IdSource
 from runlane.tools._blocking import BlockingSlots
-from runlane.tools._compiled import CompiledTool
+from runlane.tools._compiled import AnyTool
 from runlane.tools._context import ToolExecutionContext, ToolInvocationPorts
 from runlane.tools._course import Course
 from runlane.tools._definition import RegisteredTool
@@ -94,7 +94,7 @@ class Invocation:
         has_slot: It holds a thread's slot already.
     """
 
-    tool: CompiledTool
+    tool: AnyTool
     course: Course
     value: object
     context: ToolExecutionContext[Any]
@@ -133,11 +133,11 @@ class Pipeline:
     ports: ToolRegistryPorts[Any]
     slots: BlockingSlots
     log: deque[ToolExecutionEvent]
-    tools: dict[Id, CompiledTool] = field(default_factory=dict)
+    tools: dict[Id, AnyTool] = field(default_factory=dict)
 
     # --- step 1 --------------------------------------------------------------------------------------------------
 
-    async def is_visible(self, tool: CompiledTool, app: object, /) -> bool:
+    async def is_visible(self, tool: AnyTool, app: object, /) -> bool:
         """Whether a tool exists for a host context, at this moment."""
         condition = tool.definition.condition
         if condition is not None and not await resolve(condition(app)):
@@ -149,7 +149,7 @@ class Pipeline:
         """Return the tools that exist for a host context, in the order of registration."""
         return tuple([tool.registered for tool in tuple(self.tools.values()) if await self.is_visible(tool, app)])
 
-    async def find(self, tool_id: str, app: object, /) -> CompiledTool:
+    async def find(self, tool_id: str, app: object, /) -> AnyTool:
         """Return a tool that exists for a host context.
 
         Raises:
@@ -177,7 +177,7 @@ class Pipeline:
             await self._left(course, error, asked.signal)
             raise
 
-    async def _admitted(self, tool: CompiledTool, course: Course, asked: Asked) -> Invocation:
+    async def _admitted(self, tool: AnyTool, course: Course, asked: Asked) -> Invocation:
         request, facts = asked.request, asked.facts
         value = tool.parse(request.input)
         authorization = await self._authorized(tool, value, request.app)
@@ -219,7 +219,7 @@ class Pipeline:
             timeout=_least(tool.definition.timeout, asked.timeout),
         )
 
-    async def _authorized(self, tool: CompiledTool, value: object, app: object) -> ToolAuthorization:
+    async def _authorized(self, tool: AnyTool, value: object, app: object) -> ToolAuthorization:
         authorize = self.ports.authorize
         if authorize is None:
             return _ALLOWED
@@ -316,7 +316,7 @@ def _place(tool_id: str, invocation_id: Id) -> ErrorContext:
     return ErrorContext(operation="tool", tool_id=known, invocation_id=invocation_id)
 
 
-async def _wants_approval(tool: CompiledTool, value: object, context: ToolExecutionContext[Any]) -> bool:
+async def _wants_approval(tool: AnyTool, value: object, context: ToolExecutionContext[Any]) -> bool:
     wants = tool.definition.needs_approval
     return wants if isinstance(wants, bool) else bool(await resolve(wants(value, context)))
 

@@ -17,7 +17,7 @@ from runlane.contracts import (
 from runlane.diagnostics import as_diagnostics
 from runlane.errors import ToolDeniedError, UsageError
 from runlane.tools._blocking import BlockingSlots
-from runlane.tools._compiled import CompiledTool
+from runlane.tools._compiled import AnyTool, CompiledTool
 from runlane.tools._definition import RegisteredTool, ToolDefinition
 from runlane.tools._journal import ToolExecutionEvent
 from runlane.tools._pipeline import Asked, CallFacts, Pipeline
@@ -61,7 +61,7 @@ class ToolRegistry(Generic[Ctx]):
         self._pipeline = Pipeline(
             options.ports, BlockingSlots(options.max_blocking_threads), deque(maxlen=options.call_log_size)
         )
-        self._tools: OrderedRegistry[CompiledTool, RegisteredTool] = OrderedRegistry("tools", _entry)
+        self._tools: OrderedRegistry[AnyTool, RegisteredTool] = OrderedRegistry("tools", _entry)
         for item in options.tools:
             self.register(item)
 
@@ -174,7 +174,7 @@ class ToolRegistry(Generic[Ctx]):
         return await self._pipeline.carry_out(call)
 
 
-def _entry(compiled: CompiledTool) -> tuple[Id, RegisteredTool]:
+def _entry(compiled: AnyTool) -> tuple[Id, RegisteredTool]:
     return compiled.id, compiled.registered
 
 
