@@ -9,7 +9,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from runlane.canonical import canonical_record_json
-from runlane.contracts import Id, error_contexts
+from runlane.contracts import CancelToken, Id, error_contexts
 from runlane.errors import (
     BudgetError,
     DuplicateRegistrationError,
@@ -228,6 +228,42 @@ async def test_the_measurement_counts_what_will_be_sent() -> None:
     assert (measured.message_count, measured.function_count) == (4, 1)
     assert (measured.image_count, measured.image_bytes) == (2, 10)
     assert (measured.fits, measured.over) == (True, ())
+
+
+class _Waits:
+    """A transport and a token counter that wait for ever."""
+
+    key: TransportKey[str] = TransportKey("app:waits")
+    max_tokens = 1
+
+    async def prepare(self, _stage: Id, /) -> Any:  # noqa: ANN401 - never gives anything
+        await anyio.sleep_forever()
+
+    async def count(self, *_: object) -> int:
+        await anyio.sleep_forever()
+        return 0
+
+
+@pytest.mark.parametrize("transport", ["app:waits", "core:plain-text"], ids=["transport", "counter"])
+async def test_a_token_ends_what_waits_before_the_charge(transport: str) -> None:
+    """A transport being prepared, a counter being asked: the reason leaves, nothing is charged, nothing is busy."""
+    token, reason = CancelToken(), KeyError("stop")
+    provider = Speaker(*saying("x"))
+    speaks = runner(provider, _Waits(), tokens=_Waits(), signal=token)
+    ends: list[Exception] = []
+
+    async def ask() -> None:
+        with pytest.raises(KeyError) as caught:
+            await speaks.call(ASK, transport=transport)
+        ends.append(caught.value)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ask)
+        await anyio.wait_all_tasks_blocked()
+        token.cancel(reason)
+    assert ends == [reason]
+    assert (reason.__context__, error_contexts(reason)) == (None, ())
+    assert (speaks.call_count, speaks.busy, provider.contexts) == (0, False, [])
 
 
 async def test_m39_token_figures_need_a_token_budget() -> None:

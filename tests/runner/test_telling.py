@@ -1,5 +1,7 @@
 """What a runner tells diagnostics of its calls."""
 
+from typing import Any
+
 import pytest
 
 from runlane.contracts import CancelToken, ExecutionOptions, Id, error_contexts
@@ -11,9 +13,17 @@ from runlane.diagnostics import (
 )
 from runlane.errors import BudgetError
 from runlane.models import ModelMessage, ModelUsage, TextDelta, UsageReport
-from runlane.runner import ModelCallTrace, ModelOutputEvent
+from runlane.runner import (
+    ModelCallTrace,
+    ModelOutputEvent,
+    ModelTransportRegistration,
+    TransportKey,
+    create_model_transport,
+    native_function_interaction,
+)
 from tests.diagnostics.listening import Watcher
-from tests.runner.speaking import ASK, STOP, Speaker, runner, saying
+from tests.hostile import HostileError, broken, hostile_error, untouchable
+from tests.runner.speaking import ASK, STOP, Speaker, calling, capabilities, runner, saying
 
 pytestmark = pytest.mark.anyio
 
@@ -139,3 +149,37 @@ async def test_m50_a_runner_adds_nothing_of_its_own() -> None:
     (context,) = provider.contexts
     assert (context.stage, context.options, context.functions) == ("draft", prepared.options, ())
     assert (context.function_choice, context.response_format) == ("none", "text")
+
+
+async def test_a_hostile_error_leaves_as_it_came() -> None:
+    """An exception that raises on every look is told as one that cannot be inspected, and is still annotated."""
+    parts = dict.fromkeys(("__str__", "__repr__", "__setattr__"), broken)
+    hostile = hostile_error(code=property(broken), retryable=property(broken), **parts)
+    watcher = Watcher()
+    traces: list[ModelCallTrace] = []
+    scope = create_diagnostics(CreateDiagnosticsOptions(observer=watcher))
+    speaks = runner(Speaker(hostile), diagnostics=scope, on_trace=traces.append)
+    with pytest.raises(HostileError) as caught:
+        await speaks.call(ASK)
+    assert caught.value is hostile
+    assert error_contexts(hostile)[0].stage == "draft"
+    assert traces[0].error is not None
+    assert (traces[0].status, traces[0].error.name) == ("failed", "UnknownError")
+    finished = watcher.events[-1].payload
+    assert isinstance(finished, ModelFinished)
+    assert finished.error is not None
+    assert (finished.status, finished.error.code) == ("failed", "error.unknown")
+    assert not speaks.busy
+
+
+async def test_d12_what_a_capability_resolves_to_is_handed_through() -> None:
+    """A value nobody may look at comes out as the very object."""
+    value = untouchable()
+    choice: TransportKey[Any] = TransportKey("app:choice")
+    transport = create_model_transport(
+        ModelTransportRegistration(
+            key=choice, interaction=native_function_interaction, source=capabilities(lambda _: value, "a")
+        )
+    )
+    result = await runner(Speaker(*calling(("a", '{"n":1}'))), transport).call(ASK, transport=choice)
+    assert result.value.value is value

@@ -39,6 +39,7 @@ from runlane.runner._config import (
     messages_of,
     narrowed,
 )
+from runlane.runner._heeding import heeding
 from runlane.runner._measurement import ModelInputMeasurement
 from runlane.runner._prepared import Asking, Meter, PreparedModelCall, refuse_too_large
 from runlane.runner._transports import (
@@ -190,8 +191,9 @@ class ModelRunner:
         place.transport = transport.key.id
         messages = messages_of(request)
         validate_messages(messages)
-        made: PreparedModelTransport[Any] = await resolve(transport.prepare(request.stage))
-        place.token.raise_if_cancelled()
+        made: PreparedModelTransport[Any] = await heeding(
+            place.token, lambda: resolve(transport.prepare(request.stage))
+        )
         if made.instruction is not None:
             messages = instructed(messages, made.instruction)
         prepared: PreparedModelCall[Any] = PreparedModelCall(
@@ -327,8 +329,7 @@ class ModelRunner:
             place.token.raise_if_cancelled()
             place.invocation_id = self._invocation_id(options)
             scope = self._scope(options, prepared.stage, place.invocation_id)
-            measurement = await prepared.measure()
-            place.token.raise_if_cancelled()
+            measurement = await heeding(place.token, prepared.measure)
             await self._charge(scope, measurement)
             facts = CallFacts(
                 provider=self._options.provider,
@@ -381,7 +382,7 @@ class ModelRunner:
         return CancelToken.any(self._options.ports.signal, options.signal)
 
     def _scope(self, options: ExecutionOptions, stage: Id, invocation_id: Id | None) -> DiagnosticContext | None:
-        recorder = options.diagnostics or self._options.ports.diagnostics
+        recorder = self._options.ports.diagnostics if options.diagnostics is None else options.diagnostics
         if recorder is None:
             return None
         return as_diagnostics(recorder).child(DiagnosticSpanFields(stage=stage, invocation_id=invocation_id))

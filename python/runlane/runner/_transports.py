@@ -169,7 +169,10 @@ class ModelTransportRegistration(Generic[Out]):
 class PlainText:
     """The default transport: the text deltas joined; empty text is a result, a call is none."""
 
-    key: Final = PLAIN_TEXT
+    @property
+    def key(self) -> TransportKey[str]:
+        """Its name."""
+        return PLAIN_TEXT
 
     def prepare(self, _stage: Id, /) -> PreparedModelTransport[str]:
         """Prepare one call; it asks for nothing of its own."""
