@@ -30,6 +30,7 @@ _STEERING: Final = re.compile("[\x00-\x1f\x7f]")
 _FILLS: Final = MappingProxyType({"succeeded": "#d7f0db", "failed": "#f7d6d3", "cancelled": "#e6e6e6"})
 _VISITED: Final = "#fdf3c7"
 _TAKEN: Final = "#1a5fb4"
+_FONT: Final = 'fontname="Helvetica,Arial,sans-serif"'
 
 
 def draw_mermaid(graph: WorkflowGraph, /, *, chain: WorkflowChain | None = None) -> str:
@@ -186,9 +187,9 @@ def _dot(graph: WorkflowGraph, seen: _Overlay) -> str:
     names = {node.id: f"n{index}" for index, node in enumerate(graph.nodes)}
     lines = [
         f"digraph {_quoted(_joined([graph.workflow_id]))} {{",
-        '  graph [rankdir=TB, nodesep=0.5, ranksep=0.6, bgcolor="white"];',
-        '  node [shape=box, style="rounded,filled", fillcolor="#f4f6f8", fontname="Helvetica", fontsize=12];',
-        '  edge [fontname="Helvetica", fontsize=10];',
+        '  graph [rankdir=TB, nodesep=0.6, ranksep=0.7, pad=0.4, bgcolor="white"];',
+        f'  node [shape=box, style="rounded,filled", fillcolor="#f4f6f8", margin="0.3,0.12", fontsize=12, {_FONT}];',
+        f"  edge [fontsize=10, {_FONT}];",
         "  start [shape=point, width=0.15];",
     ]
     if _completes(graph):
