@@ -16,9 +16,9 @@ pytestmark = pytest.mark.anyio
 
 _CONFIG = RuntimeConfig(runs=RunsConfig(coalesce_pending=True), loop=LoopConfig(checkpoint_every_events=3))
 _INPUTS = ("first", "second", "third", "fourth", "fifth", "sixth")
-# Two accepts; acquire; call; step; end with the absorption; accept; acquire; three accepts, the last of which
-# supersedes; a checkpoint; the superseded end; acquire; end.
-_COMMITS = 15
+# Two accepts; acquire; the request anew, with what was injected; call; step; end with the absorption; accept; acquire;
+# three accepts, the last of which supersedes; a checkpoint; the superseded end; acquire; end.
+_COMMITS = 16
 
 
 class _Scene:
