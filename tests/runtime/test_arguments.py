@@ -73,3 +73,12 @@ async def test_a_cursor_that_is_no_version_is_refused(after: Any) -> None:  # no
     async with opened(ScriptedModel("ok")) as scene:
         with pytest.raises(RunlaneError, match="after"):
             scene.runtime.subscribe(CONVERSATION, after=after)
+
+
+async def test_a_malformed_stop_is_refused() -> None:
+    """A lane that is no text, and a reason nobody knows."""
+    async with opened(ScriptedModel("ok")) as scene:
+        with pytest.raises(UsageError, match="conversation_id"):
+            scene.runtime.stop(5)  # type: ignore[arg-type]
+        with pytest.raises(InvalidValueError, match="reason"):
+            scene.runtime.stop(CONVERSATION, reason="because")  # type: ignore[arg-type]

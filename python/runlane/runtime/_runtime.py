@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, get_args
 
 import anyio
 
@@ -375,7 +375,14 @@ class AgentRuntime:
 
         Returns:
             Whether something was executing. Waiting runs are untouched.
+
+        Raises:
+            UsageError, InvalidValueError: An argument is malformed.
         """
+        if not isinstance(conversation_id, str):
+            raise UsageError(f"must be a text, not {type(conversation_id).__name__}", argument="conversation_id")
+        if reason not in get_args(StopReason):
+            raise InvalidValueError(f"must be one of {', '.join(get_args(StopReason))}", argument="reason")
         return self._control.stop(conversation_id, reason)
 
     async def cancel(self, conversation_id: str, run_id: str, /) -> Outcome:
