@@ -54,7 +54,7 @@ def options(**given: Any) -> ModelProviderContext:  # noqa: ANN401 - the fields 
 def test_texts_are_plain_content() -> None:
     """System, user and assistant words are content as text."""
     assert wire(ModelMessage.system("Be brief.")) == [{"role": "system", "content": "Be brief."}]
-    assert wire(ModelMessage("user", (TextPart(text="a"), TextPart(text="b")))) == [{"role": "user", "content": "ab"}]
+    assert wire(ModelMessage("user", (TextPart(text="a"), TextPart(text="b")))) == [{"role": "user", "content": "a\nb"}]
     assert wire(ModelMessage.assistant("Hi")) == [{"role": "assistant", "content": "Hi"}]
 
 

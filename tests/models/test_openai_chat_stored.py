@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from runlane.history import History, ProjectionOptions
 from runlane.models import AnyModelMessage, MessageChain, ModelMessage, ModelProviderContext, ModelToolResultMessage
 from runlane.models.openai_chat import OpenAIChatDialect, encode_message, encode_request
-from runlane.records import FilePart
+from runlane.records import FilePart, TextPart
 from tests.history.records import OPTIONS, histories, stored, user
 from tests.models.messages import result
 from tests.models.test_request_types import FILES
@@ -70,3 +70,13 @@ def test_a_chain_is_its_messages() -> None:
     assert chain == [*_SYSTEM, *_NEW]
     assert chain != "x"
     assert "Be brief." in repr(chain)
+
+
+def test_an_attachment_stands_on_a_line_of_its_own() -> None:
+    """Text behind a user's text is parted from it."""
+    message = ModelMessage("user", (TextPart(text="See this:"), TextPart(text="[attachment: a.pdf]")))
+    assert b'"See this:\\n[attachment: a.pdf]"' in encode_message(message)
+    part = FilePart(media_type="application/pdf", reference="place", filename="a.pdf")
+    history = History([stored(user("m", TextPart(text="See this:"), part))])
+    projected = history.project(ProjectionOptions(unresolved_file="text")).messages
+    assert b'"See this:\\n[attachment: a.pdf]"' in encode_request("m", projected, _CONTEXT)

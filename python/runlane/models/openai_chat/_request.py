@@ -174,7 +174,7 @@ def _tool_result(result: ToolResultPart) -> JsonObject:
 def _user_content(message: ModelMessage) -> JsonValue:
     texts = [item.text for item in message.items if isinstance(item, TextPart)]
     if len(texts) == len(message.items):
-        return "".join(texts)
+        return "\n".join(texts)
     pieces: list[JsonValue] = []
     for item in message.items:
         if isinstance(item, TextPart):

@@ -307,7 +307,12 @@ impl<'l, S: Sink<'l>> Writer<'_, 'l, S> {
     {
         if items.iter().all(|item| item.kind != ItemKind::File) {
             self.open(b",{\"role\":\"user\",\"content\":\"");
-            self.texts(items);
+            for (place, item) in items.iter().enumerate() {
+                if place > 0 {
+                    self.push(b"\\n");
+                }
+                self.text(*item);
+            }
             self.push(b"\"}");
             return Ok(());
         }
