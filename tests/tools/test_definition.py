@@ -1,5 +1,7 @@
 """One definition of a tool, written out or made of a typed function."""
 
+import functools
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Any, Literal
@@ -107,6 +109,20 @@ async def test_the_context_is_passed_and_not_shown() -> None:
     assert result.value == (1, "host")
 
 
+async def test_the_context_may_be_optional() -> None:
+    """A function that is also called by hand may default its context to None."""
+
+    @tool
+    async def take(number: int, where: ToolExecutionContext[str] | None = None) -> bool:
+        """Take a number."""
+        return number == 1 and where is not None
+
+    registry = registry_of(take)
+    assert list(registry.require("take").input_schema["properties"]) == ["number"]  # type: ignore[call-overload]
+    assert (await registry.invoke(asking("take", number=1))).value is True
+    assert await take(1) is False
+
+
 def test_a_decorated_function_is_still_a_function() -> None:
     """It can be called as before, options or not."""
 
@@ -146,9 +162,30 @@ def _opaque(value: _Opaque) -> None:
     """Take one."""
 
 
-@pytest.mark.parametrize(
-    "function", [_no_annotation, _variadic, _nameless, _two_contexts, _field_default, _opaque], ids=lambda f: f.__name__
-)
+def _generates(value: int) -> Iterator[int]:
+    """Give many."""
+    yield value
+
+
+async def _streams(value: int) -> AsyncIterator[int]:
+    """Give many."""
+    yield value
+
+
+_MISUSE: list[Any] = [
+    _no_annotation,
+    _variadic,
+    _nameless,
+    _two_contexts,
+    _field_default,
+    _opaque,
+    _generates,
+    _streams,
+    functools.partial(print, "bound"),
+]
+
+
+@pytest.mark.parametrize("function", _MISUSE, ids=lambda function: getattr(function, "__name__", "partial"))
 def test_a_function_that_cannot_be_a_tool_is_refused_at_once(function: Any) -> None:  # noqa: ANN401 - misuse
     """Missing annotations, variable arguments, no description and the like name the function or its parameter."""
     with pytest.raises((UsageError, InvalidValueError)):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -120,8 +122,7 @@ def tool(
         return lambda given: tool(given, id=id, description=description, **options)
     if isinstance(function, ToolDefinition):
         raise UsageError("is a tool already", argument="function")
-    if not callable(function):
-        raise UsageError(f"must be a function, not {type(function).__name__}", argument="function")
+    _check_function(function)
     name = getattr(function, "__name__", type(function).__name__) if id is None else id
     said, about = read_docstring(function)
     call = _Call(function, name)
@@ -133,6 +134,16 @@ def tool(
         function=function,
         **options,
     )
+
+
+def _check_function(function: object) -> None:
+    if not callable(function):
+        raise UsageError(f"must be a function, not {type(function).__name__}", argument="function")
+    if isinstance(function, functools.partial):
+        # What is bound would be shown to the model as defaults, and could be set by it.
+        raise UsageError("must not be a partial; write a function around it", argument="function")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise UsageError("must return its output; report_progress tells how far it is", argument="function")
 
 
 class _Untitled(GenerateJsonSchema):
@@ -264,4 +275,6 @@ def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
 
 def _is_context(annotation: object) -> bool:
     origin = typing.get_origin(annotation) or annotation
+    if origin in (Annotated, typing.Union, types.UnionType):
+        return any(_is_context(part) for part in typing.get_args(annotation))
     return isinstance(origin, type) and issubclass(origin, ToolExecutionContext)
