@@ -80,7 +80,13 @@ def test_a_program_of_the_readme_runs(
     said = printed.getvalue()
     assert "print(" not in program or "".join(_WORDS) in said
     assert all(b"gpt-5-mini" in request.body for request in server.requests)
-    rounds = program.count(".stream(") + program.count(".ask(") + ("submit(" in program) + ("tools=[" in program)
+    rounds = (
+        program.count(".stream(")
+        + program.count(".ask(")
+        + program.count("runner.call(")
+        + ("submit(" in program)
+        + ("tools=[" in program)
+    )
     assert len(server.requests) == rounds
 
 
