@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from anyio.from_thread import start_blocking_portal
 
-from runlane.testing import ReceivedRequest, ReplayServer, Reply
+from runlane.testing import Answer, ReceivedRequest, ReplayServer, Reply
 from tests.fixture_files import REPOSITORY
 
 _ENDPOINT = "https://api.openai.com/v1"
@@ -24,6 +24,8 @@ def _programs() -> list[str]:
 
 def _respond(request: ReceivedRequest) -> Reply:
     """Call every tool once, if there are any and none was called yet; else answer."""
+    if not request.path.endswith("/chat/completions"):
+        return Answer("".join(_WORDS)).reply(request)
     asked = json.loads(request.body)
     functions = [shown["function"] for shown in asked.get("tools", ())]
     if not functions or any(message["role"] == "tool" for message in asked["messages"]):

@@ -41,8 +41,12 @@ class WireProtocol:
     api: str
     folder: str
     decoder: Callable[..., StreamDecoder]
-    provider: Callable[[str], ChatProvider]
+    make: Callable[..., ChatProvider]
     evidence: str
+
+    def provider(self, base_url: str) -> ChatProvider:
+        """A provider for any model at an address."""
+        return self.make("any", base_url=base_url)
 
     def shows_the_end(self, prefix: bytes) -> bool:
         """Whether the whole events of a prefix hold evidence that the answer is complete."""
@@ -79,28 +83,28 @@ PROTOCOLS = [
         "openai-chat",
         "openai_chat",
         OpenAIChatDecoder,
-        lambda url: OpenAIChat("any", base_url=url),
+        OpenAIChat,
         r'"finish_reason": ?"|\[DONE\]',
     ),
     WireProtocol(
         "anthropic-messages",
         "anthropic",
         AnthropicDecoder,
-        lambda url: Anthropic("any", base_url=url),
+        Anthropic,
         r'"stop_reason": ?"|"message_stop"',
     ),
     WireProtocol(
         "openai-responses",
         "openai_responses",
         OpenAIResponsesDecoder,
-        lambda url: OpenAIResponses("any", base_url=url),
+        OpenAIResponses,
         r'"response.(completed|incomplete)"',
     ),
     WireProtocol(
         "google-generate",
         "google",
         GoogleDecoder,
-        lambda url: Google("any", base_url=url),
+        Google,
         r'"(finishReason|blockReason)": ?"',
     ),
 ]

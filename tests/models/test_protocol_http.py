@@ -1,11 +1,12 @@
 """Every protocol over a real connection: the same reading, a typed failure for every refusal, no connection left."""
 
 import gzip
+import json
 
 import pytest
 
 from runlane.errors import ModelError, ModelProtocolError, ProviderError, ProviderStreamCutError
-from runlane.models import ModelMessage, ModelPart, ModelProviderContext
+from runlane.models import ModelMessage, ModelPart, ModelProviderContext, collect
 from runlane.testing import ReplayServer, Reply
 from tests.models.protocols import (
     PROTOCOLS,
@@ -121,3 +122,60 @@ async def test_a_compressed_body_that_ends_early_is_a_cut(protocol: WireProtocol
     packed = _gzip(b": " + b"x" * 1000)[:-12]
     _, failure = await read(protocol, Reply(packed, headers={**SSE, "Content-Encoding": "gzip"}))
     assert isinstance(failure, ProviderStreamCutError)
+
+
+_DOCUMENTS: dict[str, object] = {
+    "openai-chat": {
+        "id": "r",
+        "model": "m",
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5},
+    },
+    "openai-responses": {
+        "id": "r",
+        "object": "response",
+        "model": "m",
+        "status": "completed",
+        "output": [
+            {"id": "i", "type": "message", "content": [{"type": "output_text", "text": "Hi", "annotations": []}]}
+        ],
+        "usage": {"input_tokens": 3, "output_tokens": 2, "total_tokens": 5},
+    },
+    "anthropic-messages": {
+        "id": "r",
+        "type": "message",
+        "model": "m",
+        "content": [{"type": "text", "text": "Hi"}],
+        "stop_reason": "end_turn",
+        "usage": {"input_tokens": 3, "output_tokens": 2},
+    },
+    "google-generate": {
+        "responseId": "r",
+        "modelVersion": "m",
+        "candidates": [{"content": {"parts": [{"text": "Hi"}]}, "finishReason": "STOP"}],
+        "usageMetadata": {"promptTokenCount": 3, "candidatesTokenCount": 2},
+    },
+}
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["asked for a stream", "asked for a document"])
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=name_of)
+async def test_an_answer_may_come_as_one_document(protocol: WireProtocol, stream: bool) -> None:  # noqa: FBT001
+    """A call that does not stream asks for a document; one that comes unasked is read all the same."""
+    reply = Reply(json.dumps(_DOCUMENTS[protocol.api]).encode(), headers={"Content-Type": "application/json"})
+    async with ReplayServer([reply]) as server:
+        provider = protocol.make("any", base_url=server.base_url, stream=stream)
+        async with provider.open_stream([ModelMessage.user("Hi")], ModelProviderContext()) as opened:
+            told = await collect(opened)
+        await provider.aclose()
+    assert (told.text, told.finish.reason) == ("Hi", "stop")
+    assert told.usage is not None
+    assert (told.usage.input_tokens, told.usage.output_tokens) == (3, 2)
+    assert (told.info.response_id, told.info.model) == ("r", "m")
+    (request,) = server.requests
+    if protocol.api == "google-generate":
+        assert request.path.endswith("streamGenerateContent" if stream else ":generateContent")
+    else:
+        asked = request.json()
+        assert isinstance(asked, dict)
+        assert asked["stream"] is stream
