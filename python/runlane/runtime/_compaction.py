@@ -21,12 +21,8 @@ In every case but `applied` the history is as it was.
 from __future__ import annotations
 
 import dataclasses
-import threading
-import weakref
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Final, Generic, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Generic, TypeVar
 
 import anyio
 from pydantic import TypeAdapter, ValidationError
@@ -44,6 +40,7 @@ from runlane.history import (
 )
 from runlane.models import TokenCounter, add_usage
 from runlane.records import Message, Snapshot, TextPart, ToolCallPart, ToolResultPart, Usage
+from runlane.runtime._compaction_guards import FLIGHTS, BackOff
 from runlane.runtime._compaction_values import (
     CompactionContext,
     CompactionOutcome,
@@ -61,11 +58,6 @@ from runlane.store import Applied, Conflict, Duplicate, NotFound, ReplaceCompact
 __all__ = ["StructuredCompaction"]
 
 S = TypeVar("S")
-
-_MOST_FAILURES: Final = 10_000
-"""Conversations whose failures are remembered, the latest ones."""
-
-_DOUBLINGS: Final = 6
 
 
 class StructuredCompaction(Generic[S]):
@@ -86,7 +78,7 @@ class StructuredCompaction(Generic[S]):
         """Compact by a configuration."""
         self.config = config
         self._adapter: TypeAdapter[S] = TypeAdapter(config.schema)
-        self._back_off = _BackOff(config.back_off)
+        self._back_off = BackOff(config.back_off)
 
     def is_due(self, conversation_id: str, history: History, store: Store, /) -> bool:
         """Whether calling is worth it, by the records at hand; loads and records nothing.
@@ -117,7 +109,7 @@ class StructuredCompaction(Generic[S]):
             StoreError: The conversation could not be read or written.
             Exception: What the summariser raised, as it is.
         """
-        with _FLIGHTS.only_one(context.store, context.conversation_id) as is_alone:
+        with FLIGHTS.only_one(context.store, context.conversation_id) as is_alone:
             if not is_alone:
                 return CompactionResult(outcome="refused", refusal="in-progress")
             if self._back_off.holds(context.store, context.conversation_id):
@@ -362,49 +354,3 @@ def _open_calls(messages: Iterable[Message]) -> tuple[str, ...]:
     parts = [part for message in messages for part in message.parts]
     answered = {part.call_id for part in parts if isinstance(part, ToolResultPart)}
     return tuple(part.call_id for part in parts if isinstance(part, ToolCallPart) and part.call_id not in answered)
-
-
-class _Flights:
-    """Which conversations are being compacted in this process, by store."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._running: weakref.WeakKeyDictionary[Store, set[str]] = weakref.WeakKeyDictionary()
-
-    @contextmanager
-    def only_one(self, store: Store, conversation_id: str) -> Iterator[bool]:
-        """Enter a conversation for the length of a block; gives False if somebody else is in it."""
-        with self._lock:
-            running = self._running.setdefault(store, set())
-            is_alone = conversation_id not in running
-            running.add(conversation_id)
-        try:
-            yield is_alone
-        finally:
-            if is_alone:
-                with self._lock:
-                    running.discard(conversation_id)
-
-
-_FLIGHTS: Final = _Flights()
-
-
-class _BackOff:
-    """Conversations in which nothing is tried for a while."""
-
-    def __init__(self, first: float) -> None:
-        self._first = first
-        self._until: OrderedDict[str, tuple[int, float]] = OrderedDict()
-
-    def holds(self, store: Store, conversation_id: str) -> bool:
-        known = self._until.get(conversation_id)
-        return known is not None and store.clock.monotonic() < known[1]
-
-    def note(self, store: Store, conversation_id: str, *, failed: bool) -> None:
-        failures, _ = self._until.pop(conversation_id, (0, 0.0))
-        if not failed:
-            return
-        wait = self._first * 2 ** min(failures, _DOUBLINGS)
-        self._until[conversation_id] = (failures + 1, store.clock.monotonic() + wait)
-        if len(self._until) > _MOST_FAILURES:
-            self._until.popitem(last=False)
