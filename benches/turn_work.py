@@ -9,7 +9,7 @@ import shutil
 import sqlite3
 import tempfile
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -65,9 +65,13 @@ class Instant(ChatProvider):
     async def open_stream(
         self, messages: Sequence[AnyModelMessage], context: ModelProviderContext, /
     ) -> AsyncIterator[AsyncIterator[ModelPart]]:
-        yield self._parts(isinstance(messages[-1], ModelToolResultMessage))
+        parts = self._parts(isinstance(messages[-1], ModelToolResultMessage))
+        try:
+            yield parts
+        finally:
+            await parts.aclose()
 
-    async def _parts(self, has_result: bool) -> AsyncIterator[ModelPart]:  # noqa: FBT001 - private
+    async def _parts(self, has_result: bool) -> AsyncGenerator[ModelPart, None]:  # noqa: FBT001 - private
         yield ResponseInfo(response_id="resp-1", model="instant")
         if has_result:
             for piece in ANSWER:
