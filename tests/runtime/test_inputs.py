@@ -3,11 +3,14 @@
 import pytest
 from pydantic import JsonValue
 
-from runlane.errors import InvalidValueError
+from runlane.clock import SystemClock
+from runlane.errors import InvalidValueError, UsageError
 from runlane.records import TextPart
+from runlane.runtime._history_seeds import seed_messages
 from runlane.runtime._inputs import RuntimeInput, read_id, read_input, read_object
 
 _LONE = "\ud800"
+_NOW = SystemClock().now()
 
 
 def _nested(depth: int) -> JsonValue:
@@ -67,3 +70,23 @@ def test_a_large_text_passes() -> None:
     (part,) = read_input(text, None).parts
     assert isinstance(part, TextPart)
     assert part.text == text
+
+
+_NOT_A_USERS: list[dict[str, object]] = [
+    {"type": "tool-call", "call_id": "c", "tool_name": "t", "arguments": "{}"},
+    {"type": "tool-result", "call_id": "c", "tool_name": "t", "outcome": "success", "output": 1},
+    {"type": "tool-approval-request", "approval_id": "a", "call_id": "c"},
+    {"type": "tool-approval-response", "approval_id": "a", "approved": True},
+    {"type": "control", "reason": "run-interrupted"},
+]
+
+
+@pytest.mark.parametrize("part", _NOT_A_USERS, ids=lambda part: part["type"])
+def test_a_user_neither_calls_tools_nor_speaks_of_approvals(part: dict[str, object]) -> None:
+    """Such a part of a user would use up somebody's consent, or read as if a tool had been called."""
+    with pytest.raises(UsageError) as caught:
+        read_input([part], None)
+    assert caught.value.argument == "input.parts.0"
+    with pytest.raises(UsageError) as caught:
+        seed_messages("c", "k", [{"role": "user", "parts": [{"type": "text", "text": "Hi"}, part]}], _NOW)
+    assert caught.value.argument == "messages.0.parts.1"

@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias
 
 from runlane.errors import InvalidValueError, UsageError
 from runlane.records import Message, MessageStatus
-from runlane.runtime._inputs import InputLike, read_id, read_object, read_said
+from runlane.runtime._inputs import InputLike, check_user_parts, read_id, read_object, read_said
 
 __all__ = ["SeedPlacement", "seed_messages"]
 
@@ -26,7 +26,7 @@ def seed_messages(
 
     Raises:
         InvalidValueError: One of them is malformed, or there is none; names the field.
-        UsageError: One has a role other than user or assistant.
+        UsageError: One has a role other than user or assistant, or is a user's and holds a part that is not a user's.
     """
     read_id(seed_key, "seed_key")
     if isinstance(said, str | Mapping) or not isinstance(said, Sequence):
@@ -41,6 +41,8 @@ def _message(conversation_id: str, seed_key: str, index: int, one: object, at: d
     role, parts, metadata = read_said(one, place)
     if role not in {"user", "assistant"}:
         raise UsageError(f"must be user or assistant, not {role!r}", argument=f"{place}.role")
+    if role == "user":
+        check_user_parts(parts, f"{place}.parts")
     text = f"{conversation_id}\0{seed_key}\0{index}"
     return Message(
         id=hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),

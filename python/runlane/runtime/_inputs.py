@@ -11,15 +11,19 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from runlane.canonical import canonical_record_json
 from runlane.errors import CanonicalJsonError, InvalidValueError, UsageError
 from runlane.records import (
+    ControlPart,
     JsonObject,
     Message,
     Part,
     RecordId,
     TextPart,
+    ToolApprovalRequestPart,
     ToolApprovalResponsePart,
+    ToolCallPart,
+    ToolResultPart,
 )
 
-__all__ = ["InputLike", "RuntimeInput", "read_id", "read_input", "read_object", "read_said"]
+__all__ = ["InputLike", "RuntimeInput", "check_user_parts", "read_id", "read_input", "read_object", "read_said"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +32,7 @@ class RuntimeInput:
 
     Attributes:
         role: `user`, or `tool` for answers to approvals.
-        parts: At least one.
+        parts: At least one. A user neither calls a tool nor gives its result nor speaks of approvals.
         metadata: The application's own JSON object, kept with the message.
     """
 
@@ -51,6 +55,7 @@ _MAX_DEPTH: Final = 500
 """How deep a value may be nested: as deep as a stored record, less what the message around it takes."""
 
 _PART_TYPES = get_args(get_args(Part)[0])
+_NOT_A_USERS: Final = (ToolCallPart, ToolResultPart, ToolApprovalRequestPart, ToolApprovalResponsePart, ControlPart)
 
 
 def _validated(adapter: TypeAdapter[JsonObject] | TypeAdapter[str], value: object, argument: str) -> object:
@@ -108,7 +113,8 @@ def read_input(value: InputLike, metadata: Mapping[str, object] | None, /) -> Ru
 
     Raises:
         InvalidValueError: A part is malformed, or there is none; names the field.
-        UsageError: A role that cannot be submitted, or an input of role `tool` with anything but approval answers.
+        UsageError: A role that cannot be submitted, an input of role `tool` with anything but approval answers, or one
+            of role `user` with a part that is not a user's.
     """
     role, read, own = read_said(value, "input")
     kept = read_object(own if metadata is None else metadata, "metadata")
@@ -118,7 +124,19 @@ def read_input(value: InputLike, metadata: Mapping[str, object] | None, /) -> Ru
         return RuntimeInput(role="tool", parts=read, metadata=kept)
     if role != "user":
         raise UsageError(f"must be user or tool, not {role!r}", argument="input.role")
+    check_user_parts(read, "input.parts")
     return RuntimeInput(parts=read, metadata=kept)
+
+
+def check_user_parts(parts: Sequence[Part], argument: str, /) -> None:
+    """Refuse what no user says: it would read as if a tool had been called, or a call had been consented to.
+
+    Raises:
+        UsageError: There is such a part; names it.
+    """
+    for index, part in enumerate(parts):
+        if isinstance(part, _NOT_A_USERS):
+            raise UsageError(f"a user's message holds no {part.type}", argument=f"{argument}.{index}")
 
 
 def read_said(value: object, argument: str, /) -> tuple[object, tuple[Part, ...], object]:
