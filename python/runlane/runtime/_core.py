@@ -79,7 +79,7 @@ class RuntimeCore:
         here: Runs that wait or execute in this runtime, by (conversation id, run id).
         tools: What models may call, sealed; None for nothing.
         conversations: What is underway in each conversation.
-        spoken: How many transient events were told of runs whose execution here was left without an end.
+        spoken: Of runs whose execution here was left without an end: its owner, and how many transient events it told.
         recovering: Conversations whose leftover runs are being dealt with at this moment.
     """
 
@@ -98,7 +98,7 @@ class RuntimeCore:
     tools: ToolRegistry[Any] | None = None
     here: dict[tuple[str, str], Work] = field(default_factory=dict)
     conversations: Conversations = field(default_factory=Conversations)
-    spoken: dict[tuple[str, str], int] = field(default_factory=dict)
+    spoken: dict[tuple[str, str], tuple[str, int]] = field(default_factory=dict)
     recovering: dict[str, Progress] = field(default_factory=dict)
 
     @property

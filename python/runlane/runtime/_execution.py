@@ -85,7 +85,9 @@ class _Execution:
             return await settle(core, self._lane, acquired.writer, ending, inbox)
         except Exception:
             # Not ended as far as is known here: if it is executed here again, its events go on in number.
-            core.spoken[conversation_id, run_id] = self._turn.spoken if self._turn else 0
+            if self._turn is not None:
+                owner_id = acquired.writer.ownership.owner
+                core.spoken[conversation_id, run_id] = (owner_id, self._turn.spoken)
             raise
 
     async def _answer(self, acquired: Acquired, signal: CancelToken, inbox: Inbox) -> Ending:

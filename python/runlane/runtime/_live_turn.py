@@ -100,8 +100,9 @@ class LiveTurn:
         self._signal = signal
         self._committed_operation = operation
         self._application = context
-        told = core.spoken.pop((writer.run.conversation_id, writer.run.id), 0)
-        self._voice = RunVoice(core.publishing, writer.run, writer.ownership.owner, core.clock, told)
+        epoch = writer.ownership.owner
+        before, told = core.spoken.pop((writer.run.conversation_id, writer.run.id), (epoch, 0))
+        self._voice = RunVoice(core.publishing, writer.run, epoch, core.clock, told if before == epoch else 0)
         self._intake = Intake(writer.draft, self._voice, core.config.files)
         self._failures = Failures()
         self._begun = 0
