@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import ClassVar, Final, NoReturn
 
 from pydantic import JsonValue
+from pydantic_core import from_json
 
 from runlane.errors import ModelError, ModelProtocolError, ProviderStreamCutError
 from runlane.ids import RandomIds
@@ -112,11 +113,15 @@ class ResponseDecoder(ABC):
             return parts
         self._events += 1
         try:
-            if not data or data.isspace():
-                return parts
-            if len(data) < _SHORT and data.strip() == _DONE:
-                return self.close()
-            body = self._parse(data)
+            try:
+                body: JsonValue = from_json(data, allow_inf_nan=False)
+                self._suspect = False
+            except ValueError:
+                if not data or data.isspace():
+                    return parts
+                if len(data) < _SHORT and data.strip() == _DONE:
+                    return self.close()
+                body = self._parse(data)
             if not isinstance(body, dict):
                 self._malformed("it is not a JSON object")
             self._read(body, event, parts)

@@ -142,11 +142,11 @@ class AnthropicDecoder(ResponseDecoder):
         parts.append(FunctionCallDelta(block.call, call_id, name, provider_options=options))
 
     def _read_delta(self, body: JsonObject, parts: list[ModelPart]) -> None:
-        place = body.get("index")
-        block = self._blocks.get(place) if isinstance(place, int) else None
         delta = body.get("delta")
         if not isinstance(delta, dict):
             self._malformed("a delta is not an object")
+        place = body.get("index")
+        block = self._blocks.get(place) if isinstance(place, int) else None
         if block is None:
             block = self._open_unannounced(body, delta, parts)
         kind = delta.get("type")
@@ -164,13 +164,26 @@ class AnthropicDecoder(ResponseDecoder):
             self._say(text, parts)
 
     def _tell_thought(self, _block: Block, delta: JsonObject, parts: list[ModelPart]) -> None:
-        self._think(delta.get("thinking"), parts)
+        text = delta.get("thinking")
+        if isinstance(text, str) and text and not (self._suspect or self._thought.holds):
+            parts.append(ReasoningDelta(text))
+        else:
+            self._think(text, parts)
 
     def _tell_input(self, block: Block, delta: JsonObject, parts: list[ModelPart]) -> None:
-        if block.call >= 0:
-            self._add_arguments(block, delta.get("partial_json"), parts)
-        else:
+        if block.call < 0:
             block.add(self._clean_object(delta))
+            return
+        fragment = delta.get("partial_json")
+        if not isinstance(fragment, str):
+            self._malformed("the arguments of a tool call are not text")
+        if not fragment:
+            return
+        block.said = True
+        if self._suspect or block.mender.holds:
+            fragment = block.mender.add(fragment)
+        if fragment:
+            parts.append(FunctionCallDelta(block.call, arguments=fragment))
 
     def _tell_citation(self, _block: Block, delta: JsonObject, parts: list[ModelPart]) -> None:
         self._cite(delta.get("citation"), parts)
@@ -242,17 +255,6 @@ class AnthropicDecoder(ResponseDecoder):
             self._say_thought(text, parts)
         elif text is not None:
             self._malformed("a thought is not text")
-
-    def _add_arguments(self, block: Block, fragment: JsonValue, parts: list[ModelPart]) -> None:
-        if not isinstance(fragment, str):
-            self._malformed("the arguments of a tool call are not text")
-        if not fragment:
-            return
-        block.said = True
-        if self._suspect or block.mender.holds:
-            fragment = block.mender.add(fragment)
-        if fragment:
-            parts.append(FunctionCallDelta(block.call, arguments=fragment))
 
     def _cite(self, citation: JsonValue, parts: list[ModelPart]) -> None:
         found = source_of(citation)

@@ -24,6 +24,7 @@ from runlane.models._stream import (
     OpaqueOutput,
     ReasoningDelta,
     SourceOutput,
+    TextDelta,
 )
 from runlane.models.google._call import StreamedCall
 from runlane.models.google._facts import PROVIDER_ID, neutral_reason, read_error, read_usage
@@ -65,7 +66,8 @@ class GoogleDecoder(ResponseDecoder):
     def _read(self, body: JsonObject, event: str, parts: list[ModelPart], /) -> None:
         if "response" in body and "candidates" not in body and isinstance(body["response"], dict):
             body = body["response"]  # Code Assist wraps it
-        self._identify(body.get("responseId"), body.get("modelVersion"), parts)
+        if not self._identified:
+            self._identify(body.get("responseId"), body.get("modelVersion"), parts)
         candidates = body.get("candidates")
         if candidates:
             self._read_candidates(candidates, parts)
@@ -153,6 +155,9 @@ class GoogleDecoder(ResponseDecoder):
             self._read_other(piece, parts)
 
     def _read_text(self, text: str, piece: JsonObject, parts: list[ModelPart]) -> None:
+        if len(piece) == 1 and text and not (self._thinking or self._suspect or self._text.holds):
+            parts.append(TextDelta(text))  # what most parts are
+            return
         if piece.get("thought") is True:
             if not self._thinking:
                 self._thinking = True

@@ -22,6 +22,7 @@ from runlane.models._stream import (
     OpaqueOutput,
     ReasoningDelta,
     SourceOutput,
+    TextDelta,
 )
 from runlane.models.openai_responses._facts import PROVIDER_ID, read_error, read_usage
 from runlane.models.openai_responses._items import (
@@ -121,8 +122,18 @@ class OpenAIResponsesDecoder(ResponseDecoder):
         if not isinstance(text, str):
             self._malformed("a delta is not text")
         item = self._find(body) or self._open(self._place(body), {"type": kind}, parts)
-        place = body.get(counter, 0)
-        self._tell(item, (field, place if isinstance(place, int) else 0), text, parts)
+        index = body.get(counter, 0)
+        place = (field, index if isinstance(index, int) else 0)
+        if field != "content" or item.kind != "message" or self._suspect or self._text.holds or not text:
+            self._tell(item, place, text, parts)
+            return
+        # What most events are: more visible text.
+        pieces = item.told.get(place)
+        if pieces is None:
+            item.told[place] = [text]
+        else:
+            pieces.append(text)
+        parts.append(TextDelta(text))
 
     def _read_whole(self, body: JsonObject, parts: list[ModelPart]) -> None:
         """Read an event that repeats a text as a whole."""
