@@ -1,13 +1,15 @@
 """Ids and numbers given to a runtime are checked at once, by name, and nothing is read or written for a bad one."""
 
+import gc
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from runlane.errors import InvalidValueError, RunlaneError, UsageError
-from runlane.runtime import AgentRuntime
+from runlane.runtime import AgentRuntime, RecordIds, RunsConfig, RuntimeConfig
 from runlane.testing import ScriptedModel
+from tests.hostile import broken, hostile_object
 from tests.runtime.scenes import CONVERSATION, opened
 
 pytestmark = pytest.mark.anyio
@@ -82,3 +84,68 @@ async def test_a_malformed_stop_is_refused() -> None:
             scene.runtime.stop(5)  # type: ignore[arg-type]
         with pytest.raises(InvalidValueError, match="reason"):
             scene.runtime.stop(CONVERSATION, reason="because")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["decide", "resolve_context", "signal"])
+async def test_a_recovery_with_what_cannot_be_asked_is_refused_at_once(name: str) -> None:
+    """`recover` names the argument, and sweeps nobody."""
+    async with opened(ScriptedModel("ok")) as scene:
+        with pytest.raises(UsageError) as caught:
+            await scene.runtime.recover(**{name: "x"})  # type: ignore[arg-type]
+        assert caught.value.argument == name
+        assert scene.store.count("sweep_owners") == 0
+
+
+@pytest.mark.parametrize("placement", [[], {}, None, "last"])
+async def test_a_placement_nobody_knows_is_refused(placement: Any) -> None:  # noqa: ANN401 - as above
+    """Whether or not it can be hashed."""
+    async with opened(ScriptedModel("ok")) as scene:
+        with pytest.raises(InvalidValueError) as caught:
+            await scene.runtime.seed(CONVERSATION, ["Hi"], seed_key="k", placement=placement)
+        assert caught.value.argument == "placement"
+        assert scene.store.calls == []
+
+
+@pytest.mark.parametrize("reason", ["", 5, "\ud800"])
+async def test_the_reason_of_an_answer_is_refused_by_its_own_name(reason: Any) -> None:  # noqa: ANN401 - as above
+    """`respond_to_approval` names the argument it was given, not the place in the record."""
+    async with opened(ScriptedModel("ok")) as scene:
+        with pytest.raises(InvalidValueError) as caught:
+            scene.runtime.respond_to_approval(CONVERSATION, "a", approved=True, reason=reason)
+        assert caught.value.argument == "reason"
+
+
+async def test_chosen_ids_must_differ() -> None:
+    """Two records of one id are refused before anything is written, by the argument's name."""
+    same = RecordIds(input_message_id="m", run_id="r", assistant_message_id="m")
+    async with opened(ScriptedModel("ok")) as scene:
+        with pytest.raises(InvalidValueError) as caught:
+            scene.runtime.submit(CONVERSATION, "Hi", record_ids=same)
+        assert caught.value.argument == "record_ids.assistant_message_id"
+
+
+@pytest.mark.parametrize("bad", [hostile_object(__repr__=broken), [], 5, ""])
+async def test_a_policy_is_refused_without_being_shown(bad: Any) -> None:  # noqa: ANN401 - as above
+    """Also one that cannot be printed."""
+    async with opened(ScriptedModel("ok")) as scene:
+        with pytest.raises(InvalidValueError) as caught:
+            scene.runtime.submit(CONVERSATION, "Hi", policy=bad)
+        assert caught.value.argument == "policy"
+
+
+@pytest.mark.parametrize("name", ["policy", "key"])
+async def test_a_choice_that_must_be_awaited_is_refused_and_closed(name: str) -> None:
+    """`runs.policy` and `runs.key` answer at once; a coroutine function is refused before anything runs."""
+
+    async def choose(*_: object) -> str:
+        return "queue"
+
+    with pytest.raises(UsageError) as caught:
+        RunsConfig(**{name: choose})  # type: ignore[arg-type]
+    assert caught.value.argument == f"runs.{name}"
+    config = RuntimeConfig(runs=RunsConfig(**{name: lambda *given: choose(*given)}))  # type: ignore[arg-type]  # noqa: PLW0108 - plain
+    async with opened(ScriptedModel("ok"), config=config) as scene:
+        with pytest.raises(UsageError) as caught:
+            scene.runtime.submit(CONVERSATION, "Hi")
+        gc.collect()
+    assert caught.value.argument == f"runs.{name}"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from runlane.contracts import require_sync
 from runlane.errors import UsageError
 from runlane.models import RetryPolicy
 from runlane.runtime._announcing import OnPublishError, Publisher
@@ -165,12 +166,16 @@ class RunsConfig:
     preflight: Preflight | None = None
 
     def __post_init__(self) -> None:
-        if not callable(self.policy):
+        if callable(self.policy):
+            require_sync(self.policy, argument="runs.policy")
+        else:
             check_policy(self.policy, "runs.policy")
         for name in ("key", "preflight"):
             value: object = getattr(self, name)
             if value is not None and not callable(value):
                 raise UsageError("must be callable or None", argument=f"runs.{name}")
+        if self.key is not None:
+            require_sync(self.key, argument="runs.key")
         if not isinstance(self.coalesce_pending, bool):
             raise UsageError("must be True or False", argument="runs.coalesce_pending")
 

@@ -23,7 +23,16 @@ from runlane.records import (
     ToolResultPart,
 )
 
-__all__ = ["InputLike", "RuntimeInput", "check_user_parts", "read_id", "read_input", "read_object", "read_said"]
+__all__ = [
+    "InputLike",
+    "RuntimeInput",
+    "check_user_parts",
+    "read_id",
+    "read_input",
+    "read_object",
+    "read_said",
+    "read_text",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +96,18 @@ def read_id(value: object, argument: str, /) -> str:
         InvalidValueError: It is not one.
     """
     return str(_validated(_ID, value, argument))
+
+
+def read_text(value: object, argument: str, /) -> str:
+    """Return a text that is not empty and can be stored.
+
+    Raises:
+        InvalidValueError: It is none.
+    """
+    if not isinstance(value, str) or not value:
+        raise InvalidValueError("must be a text that is not empty", argument=argument)
+    _check_storable(value, argument)
+    return value
 
 
 def read_object(value: object, argument: str, /) -> JsonObject | None:

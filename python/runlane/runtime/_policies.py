@@ -84,7 +84,8 @@ def check_policy(value: object, argument: str, /) -> InputPolicy:
         InvalidValueError: It is none.
     """
     if not isinstance(value, str) or value not in POLICIES:
-        raise InvalidValueError(f"must be one of {', '.join(POLICIES)}, got {value!r}", argument=argument)
+        got = repr(value) if isinstance(value, str) else type(value).__name__
+        raise InvalidValueError(f"must be one of {', '.join(POLICIES)}, got {got}", argument=argument)
     return cast("InputPolicy", value)
 
 

@@ -134,7 +134,14 @@ class Recovery:
         decide: Decide | None = None,
         resolve_context: ResolveContext | None = None,
     ) -> None:
-        """Prepare a pass; see `AgentRuntime.recover` for the arguments."""
+        """Prepare a pass; see `AgentRuntime.recover` for the arguments.
+
+        Raises:
+            UsageError: One of them cannot be called.
+        """
+        for name, function in (("decide", decide), ("resolve_context", resolve_context)):
+            if function is not None and not callable(function):
+                raise UsageError("must be callable or None", argument=name)
         self._core = core
         self._lanes = lanes
         self._gate = gate
@@ -155,10 +162,13 @@ class Recovery:
 
         Raises:
             InvalidValueError: `page_size` is not from 1 to 1,000, or `max_runs` not positive.
+            UsageError: An argument is of the wrong kind.
             StoreError: The store could not be read.
         """
         _check_range(page_size, "page_size", 1000)
         _check_range(max_runs, "max_runs", 2**53 - 1)
+        if signal is not None and not isinstance(signal, CancelToken):
+            raise UsageError("must be a CancelToken or None", argument="signal")
         calls = self._core.calls
         await calls.read(lambda store: store.sweep_owners())
         groups: dict[str, list[RecoverableDescriptor]] = {}

@@ -18,6 +18,7 @@ from runlane.models import ChatProvider, ResolvedModel
 from runlane.runtime._announcing import Publishing
 from runlane.runtime._closing import Gate, close_runtime
 from runlane.runtime._config import RuntimeConfig
+from runlane.runtime._config_checks import one_of
 from runlane.runtime._control import Control
 from runlane.runtime._coordinator import CloseResult, CoordinatedRun, LaneCoordinator, StopReason
 from runlane.runtime._core import ModelSource, RuntimeCore
@@ -25,7 +26,7 @@ from runlane.runtime._history_seeds import SeedPlacement, seed_messages
 from runlane.runtime._host import TaskHost
 from runlane.runtime._idle_watch import IdleWatch
 from runlane.runtime._incarnation import Incarnation
-from runlane.runtime._inputs import InputLike, read_id, read_input, read_object
+from runlane.runtime._inputs import InputLike, read_id, read_input, read_object, read_text
 from runlane.runtime._interrupt_watch import InterruptWatch
 from runlane.runtime._lane_table import LaneTable
 from runlane.runtime._managed_loop import ManagedLoopDriver
@@ -240,6 +241,8 @@ class AgentRuntime:
             return RecordIds(input_message_id=new("message"), run_id=new("run"), assistant_message_id=new("message"))
         if not isinstance(given, RecordIds):
             raise UsageError("must be a RecordIds or None", argument="record_ids")
+        if given.input_message_id == given.assistant_message_id:
+            raise InvalidValueError("must not be the input's", argument="record_ids.assistant_message_id")
         return RecordIds(
             input_message_id=read_id(given.input_message_id, "record_ids.input_message_id"),
             run_id=read_id(given.run_id, "record_ids.run_id"),
@@ -278,7 +281,7 @@ class AgentRuntime:
         if not isinstance(approved, bool):
             raise UsageError(f"must be a bool, not {type(approved).__name__}", argument="approved")
         response = {"type": "tool-approval-response", "approval_id": approval_id, "approved": approved}
-        part = response if reason is None else {**response, "reason": reason}
+        part = response if reason is None else {**response, "reason": read_text(reason, "reason")}
         key = f"tool-approval:{approval_id}"
         return self.submit(conversation_id, {"role": "tool", "parts": [part]}, idempotency_key=key, context=context)
 
@@ -343,8 +346,7 @@ class AgentRuntime:
             StoreError: The store failed.
         """
         conversation_id = read_id(conversation_id, "conversation_id")
-        if placement not in {"lead", "after-settled"}:
-            raise InvalidValueError(f"must be lead or after-settled, got {placement!r}", argument="placement")
+        one_of(placement, "placement", ("lead", "after-settled"))
         read = seed_messages(conversation_id, seed_key, messages, self._clock.now())
         with self._gate.passing():
             return await self._control.seed(conversation_id, seed_key, read, placement)

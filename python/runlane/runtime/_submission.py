@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import anyio
 from anyio.abc import TaskGroup
 
-from runlane.contracts import resolve
+from runlane.contracts import resolve, sync_result
 from runlane.delivery import Subscription, placeholder_for
 from runlane.errors import RuntimeClosedError, RuntimeConflictError
 from runlane.records import Message, Run
@@ -25,7 +25,7 @@ from runlane.runtime._execution import enqueue
 from runlane.runtime._inputs import RuntimeInput
 from runlane.runtime._lane import ConversationLane
 from runlane.runtime._lane_table import LaneTable
-from runlane.runtime._policies import ABORTS, InputPolicy, SubmittedInput, check_policy, priority_of
+from runlane.runtime._policies import ABORTS, ChoosePolicy, InputPolicy, SubmittedInput, check_policy, priority_of
 from runlane.runtime._settling import result_from_view
 from runlane.runtime._tickets import Admission, Listening, RecordIds, RunTicket
 from runlane.runtime._work import Batch, Work
@@ -118,7 +118,7 @@ class Submissions:
         context = self._core.config.protocol.parse_context(given.context)
         runs, conversation_id = self._core.config.runs, given.conversation_id
         if policy is None:
-            policy = check_policy(runs.policy(given), "runs.policy") if callable(runs.policy) else runs.policy
+            policy = runs.policy if isinstance(runs.policy, str) else _chosen(runs.policy, given)
         lane = self._core.lane_of(conversation_id, given.context)
         conversation = self._core.conversations.enter(conversation_id, lane)
         shares = runs.coalesce_pending and policy != "interrupt-next" and conversation.users > 1
@@ -348,3 +348,7 @@ def _executed_elsewhere(run: Run) -> RuntimeConflictError:
 
 def _reused(key: str) -> RuntimeConflictError:
     return RuntimeConflictError(f"idempotency key {key!r} was used for another input", operation="submit")
+
+
+def _chosen(choose: ChoosePolicy, given: SubmittedInput) -> InputPolicy:
+    return check_policy(sync_result(choose(given), argument="runs.policy"), "runs.policy")
