@@ -9,7 +9,7 @@ from runlane.delivery import ToolStatusEvent
 from runlane.errors import ToolError, UsageError
 from runlane.models import FinishReport, FunctionCallDelta, ModelToolResultMessage
 from runlane.records import ToolCallPart, ToolResultPart
-from runlane.runtime import AgentRuntime
+from runlane.runtime import AgentRuntime, RuntimeConfig, Turn, TurnFinished, TurnOutcome
 from runlane.store import MemoryStore
 from runlane.testing import ScriptedModel, ScriptedStep
 from runlane.tools import ToolExecutionContext, ToolRegistry, ToolRegistryOptions, tool
@@ -185,3 +185,41 @@ async def test_the_call_is_durable_before_its_handler_is_entered() -> None:
         async with opened(model, store=store, tools=[look]) as scene:
             await scene.runtime.submit(CONVERSATION, "Look.").result
     assert found == ["c1"]
+
+
+async def test_a_driver_may_have_calls_answered_side_by_side() -> None:
+    """A driver of one's own that asks for several answers at once loses none of them, and mixes none up."""
+    both = anyio.Event()
+    inside: list[str] = []
+
+    @tool
+    async def meet(name: str) -> str:
+        """Wait until both are here."""
+        inside.append(name)
+        if len(inside) == 2:
+            both.set()
+        await both.wait()
+        return name
+
+    class Driver:
+        name = "side-by-side"
+
+        async def drive(self, turn: Turn, /) -> TurnOutcome:
+            async def one(name: str) -> None:
+                [call] = turn.tools.distinct(
+                    [ToolCallPart(call_id="c", tool_name="meet", arguments="{}", input={"name": name})]
+                )
+                await turn.emit(call)
+                results = await turn.tools.answer([call])
+                assert results is not None
+                assert [result.output for result in results] == [name]
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(one, "a")
+                tasks.start_soon(one, "b")
+            return TurnFinished("stop")
+
+    async with opened(ScriptedModel("."), tools=[meet], config=RuntimeConfig(driver=Driver())) as scene:
+        result = await scene.runtime.submit(CONVERSATION, "Meet.").result
+    assert result.reason == "success"
+    assert sorted(output for _, _, output in results_of(result.message.parts)) == ["a", "b"]  # type: ignore[type-var]

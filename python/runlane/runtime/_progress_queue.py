@@ -21,9 +21,12 @@ class ProgressQueue:
 
     def put(self, telling: Awaitable[None] | None, /) -> None:
         """Have something awaited, if there is anything."""
-        if telling is not None:
-            self._waiting.append(telling)
-            self._event.set()
+        if telling is None:
+            return
+        self._waiting.append(telling)
+        self._event.set()
+        if self._over:
+            self._drop()
 
     def end(self) -> None:
         """Say that nothing more comes."""
@@ -40,6 +43,10 @@ class ProgressQueue:
                     await self._event.wait()
                     self._event = anyio.Event()
         finally:
-            for telling in self._waiting:
-                if isinstance(telling, Coroutine):
-                    telling.close()
+            self._drop()
+
+    def _drop(self) -> None:
+        while self._waiting:
+            telling = self._waiting.popleft()
+            if isinstance(telling, Coroutine):
+                telling.close()

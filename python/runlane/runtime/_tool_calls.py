@@ -259,15 +259,16 @@ class RunTools:
             for plan in ready:
                 self._tools.let_go(plan.mounted)
             raise
-        self._running = len(ready)
+        self._running += len(ready)
         await self._run_all(ready, results)
         ordered = tuple(results[plan.mounted.call.call_id] for plan in answerable)
-        if list(results) != [result.call_id for result in ordered]:
+        in_order = list(results) == [result.call_id for result in ordered]
+        if not in_order and self._writer.draft.size == start + len(ordered):
             self._writer.draft.cut(start)
             for result in ordered:
                 self._writer.draft.add(result)
-        self.waits = any(waits)
-        return None if self.waits else ordered
+        self.waits = self.waits or any(waits)
+        return None if any(waits) else ordered
 
     async def _ask(self, plan: _Plan) -> bool:
         """Put on record what consent a call needs; whether it now waits for it."""
@@ -326,7 +327,8 @@ class RunTools:
             self._tools.let_go(mounted)
             await self._tell_interrupted(mounted.call)
             raise
-        self._running -= 1
+        finally:
+            self._running -= 1
         await self._take(result, results)
         if self._running:
             await self._writer.checkpoint()
