@@ -38,7 +38,7 @@ $(VENV)/.tools: pyproject.toml constraints.txt | check
 
 # The package, editable: Python is read from the tree, the native half is built in place.
 $(VENV)/.native: $(VENV)/.tools $(RUST_SOURCES) | check
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable ".[cli,draw,testing,tokens]"
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable ".[cli,draw,otel,testing,tokens]"
 	touch $@
 
 test: $(VENV)/.native rust-test ## Set everything up and run the whole suite
@@ -90,7 +90,7 @@ constraints: check ## Write constraints.txt anew from the newest versions that f
 	rm -rf .venv-constraints
 	$(PYTHON) -m venv .venv-constraints
 	.venv-constraints/bin/python -m pip install --quiet pip==$(PIP_VERSION)
-	.venv-constraints/bin/python -m pip install --quiet --group dev --group opinion --group peers ".[cli,draw,testing,tokens]"
+	.venv-constraints/bin/python -m pip install --quiet --group dev --group opinion --group peers ".[cli,draw,otel,testing,tokens]"
 	{ echo "# Written by \`make constraints\`: the exact versions that development and CI use."; \
 	  .venv-constraints/bin/python -m pip freeze --exclude runlane; } > constraints.txt
 	rm -rf .venv-constraints

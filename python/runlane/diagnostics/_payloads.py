@@ -192,10 +192,17 @@ class ModelPrepared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelStarted:
-    """A model call was charged and is being sent."""
+    """A model call was charged and is being sent.
+
+    Attributes:
+        provider_id: The wire protocol that is spoken.
+        model_id: The model that is asked, as its provider calls it.
+    """
 
     transport: str
     call_number: int
+    provider_id: str | None = None
+    model_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -243,7 +243,13 @@ class ChargedCall(Generic[Out]):
         if self._facts.told is None:
             return
         prepared = self._prepared
-        started = ModelStarted(transport=prepared.transport, call_number=self._facts.call_number)
+        provider = self._facts.provider
+        started = ModelStarted(
+            transport=prepared.transport,
+            call_number=self._facts.call_number,
+            provider_id=provider.provider_id,
+            model_id=provider.model_id,
+        )
         await self._emit("model.started", started)
         await self._emit("model.input", lambda: ModelInput(messages=prepared.messages))
 
