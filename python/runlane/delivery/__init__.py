@@ -1,6 +1,6 @@
 """What a runtime tells its listeners: events, cursors, gaps, sinks, and the view somebody who watches has."""
 
-from runlane.delivery._bounded import BoundedSink, DropReason, SinkDrop, SinkError, SinkLimits, SinkStatus
+from runlane.delivery._bounded import BoundedSink, DropReason, SinkDrop, SinkError, SinkLimits, SinkStatus, let_go
 from runlane.delivery._control import ControlView, StreamingRun, StreamingTool, ToolReport, reduce_control_event
 from runlane.delivery._cursor import (
     ConversationCursor,
@@ -81,6 +81,7 @@ __all__ = [
     "check_event",
     "durable_event_id",
     "fold_events",
+    "let_go",
     "placeholder_for",
     "reduce_control_event",
 ]

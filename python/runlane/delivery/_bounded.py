@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -26,7 +26,7 @@ from anyio.abc import TaskGroup
 from runlane.contracts import MaybeAwaitable, require_sync, resolve
 from runlane.errors import InvalidValueError, UsageError
 
-__all__ = ["BoundedSink", "DropReason", "SinkDrop", "SinkError", "SinkLimits", "SinkStatus"]
+__all__ = ["BoundedSink", "DropReason", "SinkDrop", "SinkError", "SinkLimits", "SinkStatus", "let_go"]
 
 E = TypeVar("E")
 
@@ -218,7 +218,7 @@ class BoundedSink(Generic[E]):
             await self._tasks.__aexit__(None, None, None)
         for entry in list(self._open.values()):
             if entry.preparation is not None:
-                close_unawaited(entry.preparation)
+                let_go(entry.preparation)
             self._settle(entry, "dropped")
             self._tell_drop(entry.event, "closed")
 
@@ -238,6 +238,16 @@ class BoundedSink(Generic[E]):
             **self._counts,
         )
 
+    def require_entered(self) -> TaskGroup:
+        """Return where writers run.
+
+        Raises:
+            UsageError: The sink was not entered yet.
+        """
+        if self._tasks is None:
+            raise UsageError("enter the sink with `async with` first", argument=type(self).__name__)
+        return self._tasks
+
     def leave_out(self, count: Literal["filtered", "duplicates"], /) -> None:
         """Count an event that came and is not written, on purpose."""
         self._counts["received"] += 1
@@ -249,9 +259,7 @@ class BoundedSink(Generic[E]):
         Raises:
             UsageError: The sink was not entered yet.
         """
-        tasks = self._tasks
-        if tasks is None:
-            raise UsageError("enter the sink with `async with` first", argument=type(self).__name__)
+        tasks = self.require_entered()
         self._counts["received"] += 1
         if self._closed:
             self._drop(event, "closed")
@@ -273,7 +281,7 @@ class BoundedSink(Generic[E]):
             self._counts["filtered"] += 1
         elif len(self._open) >= self._limits.max_pending:
             if waits:
-                close_unawaited(prepared)
+                let_go(prepared)
             self._drop(event, "capacity")
         else:
             self._number += 1
@@ -408,8 +416,9 @@ class BoundedSink(Generic[E]):
                 self._on_sink_error(SinkError(event, error))
 
 
-def close_unawaited(value: object, /) -> None:
+def let_go(value: object, /) -> None:
     """Let go of something awaitable that nobody will await."""
-    if isinstance(value, Coroutine):
-        with suppress(Exception):
-            value.close()
+    close = getattr(value, "close", None)
+    if callable(close):
+        with suppress(Exception):  # what a foreign coroutine does on closing concerns nobody
+            close()

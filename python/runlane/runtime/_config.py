@@ -9,8 +9,9 @@ from typing import Any, Literal
 from runlane.contracts import require_sync
 from runlane.errors import UsageError
 from runlane.models import RetryPolicy
+from runlane.observability import RunEventSink
 from runlane.runtime._announcing import OnPublishError, Publisher
-from runlane.runtime._config_checks import one_of, seconds, whole
+from runlane.runtime._config_checks import check_observers, one_of, seconds, whole
 from runlane.runtime._files import FilesConfig
 from runlane.runtime._history_config import HistoryConfig, PromptConfig
 from runlane.runtime._policies import ChoosePolicy, InputPolicy, LaneKey, Preflight, check_policy
@@ -194,6 +195,8 @@ class RuntimeConfig:
         files: What happens to files.
         tools: How tools behave: approvals, calls of unknown outcome, failures.
         close: What leaving the runtime's context does.
+        observers: Who is told of executions, their calls of models and their spend (`runlane.observability`), in this
+            order. What they raise is dropped; they are called on the way of a run, so they hand over and return.
         protocol: The shape of contexts and metadata, and what counts as an answer; by default anything does.
         key_reuse: What a repeated idempotency key with a *different* input gets: `return` the first admission (the
             ticket's `admission.input_matches` is False), or `refuse` with `RuntimeConflictError`.
@@ -216,6 +219,7 @@ class RuntimeConfig:
     files: FilesConfig = field(default_factory=FilesConfig)
     close: CloseConfig = field(default_factory=CloseConfig)
     tools: ToolsConfig = field(default_factory=ToolsConfig)
+    observers: tuple[RunEventSink, ...] = ()
     protocol: AgentProtocol[Any] = field(default_factory=AgentProtocol)
     key_reuse: Literal["return", "refuse"] = "return"
     driver: TurnDriver | None = None
@@ -236,6 +240,7 @@ class RuntimeConfig:
         for name, kind in kinds:
             if not isinstance(getattr(self, name), kind):
                 raise UsageError(f"must be a {kind.__name__}", argument=name)
+        check_observers(self.observers, "observers")
         one_of(self.key_reuse, "key_reuse", ("return", "refuse"))
         drive: Callable[..., object] | None = getattr(self.driver, "drive", None)
         if self.driver is not None and not callable(drive):

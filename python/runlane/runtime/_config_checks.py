@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runlane.errors import InvalidValueError, UsageError
 
-__all__ = ["one_of", "seconds", "whole"]
+__all__ = ["check_observers", "one_of", "seconds", "whole"]
 
 
 def whole(value: object, argument: str, *, least: int = 1, most: int = 2**53 - 1) -> None:
@@ -29,3 +29,12 @@ def one_of(value: object, argument: str, allowed: tuple[str, ...]) -> None:
     """Refuse what is none of some words."""
     if value not in allowed:
         raise InvalidValueError(f"must be one of {', '.join(allowed)}, got {value!r}", argument=argument)
+
+
+def check_observers(value: object, argument: str) -> None:
+    """Refuse what is no tuple of sinks for operator events."""
+    if not isinstance(value, tuple):
+        raise UsageError(f"must be a tuple, not {type(value).__name__}", argument=argument)
+    for place, observer in enumerate(value):
+        if not callable(getattr(observer, "emit", None)):
+            raise UsageError("has no method emit", argument=f"{argument}.{place}")

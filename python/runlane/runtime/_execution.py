@@ -15,6 +15,7 @@ from runlane.runtime._lane_table import LaneTable
 from runlane.runtime._live_turn import LiveTurn
 from runlane.runtime._preparing import Preparation
 from runlane.runtime._protocol import TerminalAcceptanceInput, is_accepted
+from runlane.runtime._reporting_ends import report_begin, report_end, report_loss
 from runlane.runtime._settling import settle
 from runlane.runtime._steps import StepPrompt
 from runlane.runtime._tickets import RunResult
@@ -71,24 +72,30 @@ class _Execution:
             # What is still underway when the run is told to stop finds it taken, and begins a run of its own.
             with anyio.CancelScope() as scope, signal.bind(scope):
                 await self._work.batch.complete()
-        return await acquire(self._core, self._lane, self._work, signal)
+        acquired = await acquire(self._core, self._lane, self._work, signal)
+        report_begin(self._core, acquired)
+        return acquired
 
     async def execute(self, acquired: Acquired | RunResult, signal: CancelToken) -> RunResult:
         if isinstance(acquired, RunResult):
             return acquired
+        ending: Ending | None = None
         conversation_id, run_id = self._lane.conversation_id, self._work.run.id
         core = self._core
         inbox = Inbox(self._offers, run_id, lambda other: core.waits(conversation_id, other), core.config.files)
         try:
             with core.interrupt_watch.watch(acquired.writer, signal):
                 ending = await self._answer(acquired, signal, inbox)
-            return await settle(core, self._lane, acquired.writer, ending, inbox)
-        except Exception:
+            result = await settle(core, self._lane, acquired.writer, ending, inbox)
+        except Exception as error:
+            report_loss(acquired.writer, ending, error)
             # Not ended as far as is known here: if it is executed here again, its events go on in number.
             if self._turn is not None:
                 owner_id = acquired.writer.ownership.owner
                 core.spoken[conversation_id, run_id] = (owner_id, self._turn.spoken)
             raise
+        report_end(acquired.writer, ending, result)
+        return result
 
     async def _answer(self, acquired: Acquired, signal: CancelToken, inbox: Inbox) -> Ending:
         """Have the run answered, and say how that went."""

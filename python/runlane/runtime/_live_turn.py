@@ -17,6 +17,7 @@ from runlane.models import (
     ResolvedModel,
     decide_retry,
 )
+from runlane.observability import StepOutcome
 from runlane.prompt import Instructions
 from runlane.records import Part, Run, RunOperation, ToolCallPart
 from runlane.runtime._announcing import RunVoice
@@ -195,12 +196,17 @@ class LiveTurn:
             call_number=self._calls,
         )
         step = self._last = LiveStep(self.writer, self._failures, provider, self._core.idle_watch)
+        self.writer.report.step_opened(call.step, call.attempt, self._asked)
         try:
             async with step.open(messages, context) as parts:
                 yield parts
+        except Exception as error:
+            self.writer.report.step_failed(error)
+            raise
         finally:
             self.writer.end(finished=step.finish is not None, given_up=step.is_silent)
             self._record_response(call, step)
+            self._report_step(step)
 
     async def _admit(self, call: ProviderCall, messages: tuple[AnyModelMessage, ...]) -> RunOperation:
         """Have the request on record before it is made."""
@@ -219,6 +225,14 @@ class LiveTurn:
             self._failures.note(error, "admission")
             raise
         return operation
+
+    def _report_step(self, step: LiveStep) -> None:
+        """Tell operators what the call came to."""
+        outcome: StepOutcome = "cancelled" if self._signal.cancelled and not step.is_silent else "failed"
+        if step.finish is not None:
+            outcome = "completed"
+        usage, finish = self.writer.spend.last_step, step.finish
+        self.writer.report.step_closed(self.writer.run, usage, step.response, finish, outcome)
 
     def _record_response(self, call: ProviderCall, step: LiveStep) -> None:
         """Have a response on record with whatever is written next; a call nothing came back from leaves none."""

@@ -19,6 +19,7 @@ from runlane.runtime._announcing import Extras
 from runlane.runtime._core import RuntimeCore
 from runlane.runtime._draft import Draft, DraftMark
 from runlane.runtime._lane import ConversationLane
+from runlane.runtime._reporting import RunReport
 from runlane.runtime._spend import Spend
 from runlane.store import AppendEvent, Applied, CheckpointRunAssistant, Command, DraftPatch, RecordRunOperation
 
@@ -45,6 +46,7 @@ class TurnWriter:
         draft: The answer so far.
         spend: Usage and durations.
         operation: The open provider call, or None.
+        report: What operators are told of the execution.
         recorded_request: `body_sha256` of a request that was committed with the acquisition and not made yet.
     """
 
@@ -66,6 +68,7 @@ class TurnWriter:
         self.ownership = ownership
         self.draft = Draft(run, kept)
         self.spend = Spend(core.clock, run.usage)
+        self.report = RunReport(core.config.observers, core.clock, run, ownership)
         self.operation: RunOperation | None = None
         self._owed: list[RunOperation] = []
         self._entries: list[AppendEvent] = []
@@ -102,6 +105,7 @@ class TurnWriter:
     def first_output(self) -> None:
         """Note that the open call has put something out; written with the next checkpoint."""
         self.spend.first_output()
+        self.report.first_output()
         operation = self.operation
         if operation is not None and operation.first_output_at is None:
             update = {"phase": "first-output", "first_output_at": self._core.clock.now()}
