@@ -53,11 +53,11 @@ def apologise(context: WorkflowContext[object]) -> dict[str, object]:
 
 workflow = define_workflow(
     AgentWorkflowDefinition[object](
-        id=Id("review-loop"),
-        start=Id("draft"),
+        id="review-loop",
+        start="draft",
         nodes=[
             WorkflowNode(
-                id=Id("draft"),
+                id="draft",
                 title="Write a draft",
                 run=draft,
                 requires=["prompt"],
@@ -65,7 +65,7 @@ workflow = define_workflow(
                 recover=[route("apologise", label="the model failed")],
             ),
             WorkflowNode(
-                id=Id("review"),
+                id="review",
                 title="Review it",
                 run=review,
                 requires=["text"],
@@ -77,7 +77,7 @@ workflow = define_workflow(
                 recover=[route("apologise", label="the model failed")],
             ),
             WorkflowNode(
-                id=Id("apologise"),
+                id="apologise",
                 title="Apologise",
                 run=apologise,
                 failure_phase="no model",

@@ -74,8 +74,8 @@ def _answering(kind: str, system: str) -> AgentWorkflow[Desk]:
         request = ModelCallRequest(stage=Id(kind), system=system, prompt=str(context.state["question"]))
         return {"answer": (await context.model.call(request)).value}
 
-    node = WorkflowNode[Desk](id=Id("answer"), run=answer, requires=["question"], routes=[route(complete="answer")])
-    return define_workflow(AgentWorkflowDefinition[Desk](id=Id(kind), start=Id("answer"), nodes=[node]))
+    node = WorkflowNode[Desk](id="answer", run=answer, requires=["question"], routes=[route(complete="answer")])
+    return define_workflow(AgentWorkflowDefinition[Desk](id=kind, start="answer", nodes=[node]))
 
 
 async def classify(context: WorkflowContext[Desk]) -> dict[str, object]:
@@ -107,11 +107,11 @@ def refuse(context: WorkflowContext[Desk]) -> dict[str, object]:
 
 workflow = define_workflow(
     AgentWorkflowDefinition[Desk](
-        id=Id("router"),
-        start=Id("classify"),
+        id="router",
+        start="classify",
         nodes=[
             WorkflowNode(
-                id=Id("classify"),
+                id="classify",
                 run=classify,
                 requires=["question"],
                 routes=[
@@ -119,8 +119,8 @@ workflow = define_workflow(
                     route("refuse", label="unknown"),
                 ],
             ),
-            WorkflowNode(id=Id("answer"), run=answer, cache_partition="answers", routes=[route(complete="answer")]),
-            WorkflowNode(id=Id("refuse"), run=refuse, routes=[route(complete="answer")]),
+            WorkflowNode(id="answer", run=answer, cache_partition="answers", routes=[route(complete="answer")]),
+            WorkflowNode(id="refuse", run=refuse, routes=[route(complete="answer")]),
         ],
     )
 )

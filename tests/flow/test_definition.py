@@ -199,10 +199,10 @@ def test_w11_a_workflow_is_a_catalogue_of_its_nodes() -> None:
     """It is read like any catalogue, in the order of the definition, and cannot be written."""
     workflow = define_workflow(definition(node("b"), node("a")))
     assert [entry.id for entry in workflow] == ["b", "a"] == [entry.id for entry in workflow.list()]
-    assert workflow.get("c") is None  # type: ignore[arg-type]
+    assert workflow.get("c") is None
     assert workflow.require(workflow.definition.start).id == "b"
     with pytest.raises(MissingEntryError):
-        workflow.require("c")  # type: ignore[arg-type]
+        workflow.require("c")
     assert not hasattr(workflow, "__setitem__")
 
 
@@ -239,7 +239,7 @@ def test_w37_an_extension_replaces_nothing() -> None:
     with pytest.raises(WorkflowContractError) as taken:
         base.extend(WorkflowExtension(nodes=[node("a")]))
     with pytest.raises(WorkflowContractError) as unknown:
-        base.extend(WorkflowExtension(routes={"z": ExtraRoutes(after=[way(complete="x")])}))  # type: ignore[dict-item]
+        base.extend(WorkflowExtension(routes={"z": ExtraRoutes(after=[way(complete="x")])}))
     assert (taken.value.rule, unknown.value.rule) == ("node_id", "unknown_target")
 
 

@@ -64,7 +64,7 @@ class EngineCacheOptions:
 class CacheReadOptions:
     """What a read looks at instead of the node's own entries; what is None stays the reader's own."""
 
-    node_id: Id | None = None
+    node_id: str | None = None
     partition: str | None = None
 
 
@@ -79,7 +79,7 @@ class AgentCacheAddress:
     agent_id: Id
     thread_id: Id
     branch_id: Id
-    node_id: Id
+    node_id: str
     partition: str
     signal: CancelToken
 

@@ -46,7 +46,7 @@ class WorkflowFailure:
     """
 
     phase: str | None
-    node_id: Id
+    node_id: str
     visit: int
     error: Exception
     info: ErrorInfo
@@ -96,7 +96,7 @@ class WorkflowModel(Protocol):
         ...
 
     async def invoke_tool(
-        self, tool_id: Id, tool_input: object, /, *, call_id: str | None = None
+        self, tool_id: str, tool_input: object, /, *, call_id: str | None = None
     ) -> ToolResult[object]:
         """Invoke a tool of the engine's registry.
 
@@ -111,7 +111,7 @@ class WorkflowContext(Protocol[App_co]):
     """What a handler is given for one visit. It may not be used afterwards."""
 
     @property
-    def workflow_id(self) -> Id:
+    def workflow_id(self) -> str:
         """The workflow."""
         ...
 
@@ -126,7 +126,7 @@ class WorkflowContext(Protocol[App_co]):
         ...
 
     @property
-    def node_id(self) -> Id:
+    def node_id(self) -> str:
         """The node."""
         ...
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 from pydantic import JsonValue
 
-from runlane.contracts import Id, MaybeAwaitable
+from runlane.contracts import MaybeAwaitable
 from runlane.errors import WorkflowContractError
 
 if TYPE_CHECKING:
@@ -51,14 +51,14 @@ class WorkflowRoute(Generic[App]):
     """
 
     when: Callable[[WorkflowContext[App]], bool] | None = None
-    target_node_id: Id | None = None
+    target_node_id: str | None = None
     complete: str | Callable[[WorkflowContext[App]], object] | None = None
     budget: int | None = None
     label: str | None = None
 
 
 def route(
-    target: Id | str | None = None,
+    target: str | None = None,
     /,
     *,
     when: Callable[[WorkflowContext[App]], bool] | None = None,
@@ -74,8 +74,7 @@ def route(
         >>> route(complete="answer").complete
         'answer'
     """
-    goal = None if target is None else Id(target)
-    return WorkflowRoute(when=when, target_node_id=goal, complete=complete, budget=budget, label=label)
+    return WorkflowRoute(when=when, target_node_id=target, complete=complete, budget=budget, label=label)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +96,7 @@ class WorkflowNode(Generic[App]):
         metadata: For people and tools; JSON.
     """
 
-    id: Id
+    id: str
     run: Callable[[WorkflowContext[App]], MaybeAwaitable[NodeResult]]
     routes: Sequence[WorkflowRoute[App]]
     recover: Sequence[WorkflowRoute[App]] = ()
@@ -121,8 +120,8 @@ class AgentWorkflowDefinition(Generic[App]):
         max_calls: Model and tool calls of one run together; 64 by default.
     """
 
-    id: Id
-    start: Id
+    id: str
+    start: str
     nodes: Sequence[WorkflowNode[App]]
     max_calls: int = 64
     title: str | None = None
@@ -156,7 +155,7 @@ class WorkflowExtension(Generic[App]):
     """
 
     nodes: Sequence[WorkflowNode[App]] = ()
-    routes: Mapping[Id, ExtraRoutes[App]] = field(default_factory=lambda: _NOTHING)
+    routes: Mapping[str, ExtraRoutes[App]] = field(default_factory=lambda: _NOTHING)
 
 
 def require_workflow_value(state: Mapping[str, object], field_name: str, /) -> object:

@@ -50,14 +50,14 @@ class WorkflowEvent:
 
     type: WorkflowEventType
     run_id: Id
-    workflow_id: Id
+    workflow_id: str
     span_id: Id
     at: TimestampMs
-    node_id: Id | None = None
+    node_id: str | None = None
     visit: int | None = None
     round: int | None = None
     route_index: int | None = None
-    target_node_id: Id | None = None
+    target_node_id: str | None = None
     status: InvocationStatus | None = None
     error_code: str | None = None
     duration_ms: DurationMs | None = None

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
 
-from runlane.contracts import Id, IdField, JsonObject, Record
+from runlane.contracts import JsonObject, Record
 from runlane.flow._definition import AgentWorkflowDefinition, WorkflowNode, WorkflowRoute
 
 __all__ = ["EdgeKind", "WorkflowGraph", "WorkflowGraphEdge", "WorkflowGraphNode", "WorkflowGraphRoute", "graph_of"]
+
+NodeId: TypeAlias = Annotated[str, Field(min_length=1, max_length=512, strict=True)]
+"""The id of a node or of a workflow."""
 
 EdgeKind: TypeAlias = Literal["normal", "recovery"]
 """Whether routes are taken after success or after a failure."""
@@ -42,8 +45,8 @@ class WorkflowGraphEdge(Record):
 
     id: str
     kind: EdgeKind
-    source: IdField
-    target: IdField | None = None
+    source: NodeId
+    target: NodeId | None = None
     routes: tuple[WorkflowGraphRoute, ...]
 
 
@@ -55,7 +58,7 @@ class WorkflowGraphNode(Record):
         outgoing: Ids of the edges that leave it.
     """
 
-    id: IdField
+    id: NodeId
     title: str | None = None
     metadata: JsonObject = Field(default_factory=dict)
     requires: tuple[str, ...] = ()
@@ -79,8 +82,8 @@ class WorkflowGraph(Record):
         'say:normal:$complete'
     """
 
-    workflow_id: IdField
-    start: IdField
+    workflow_id: NodeId
+    start: NodeId
     nodes: tuple[WorkflowGraphNode, ...]
     edges: tuple[WorkflowGraphEdge, ...]
 
@@ -117,7 +120,7 @@ def _edges_of(node: WorkflowNode[Any]) -> list[WorkflowGraphEdge]:
 def _edges_of_kind(
     node: WorkflowNode[Any], kind: EdgeKind, routes: Sequence[WorkflowRoute[Any]]
 ) -> Iterable[WorkflowGraphEdge]:
-    by_target: dict[Id | None, list[WorkflowGraphRoute]] = {}
+    by_target: dict[str | None, list[WorkflowGraphRoute]] = {}
     for index, route in enumerate(routes):
         told = WorkflowGraphRoute(
             index=index, label=route.label, conditional=route.when is not None, budget=route.budget

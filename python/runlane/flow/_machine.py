@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import Final, Literal, TypeAlias
 
-from runlane.contracts import Id
 from runlane.errors import OutOfTurnError
 
 __all__ = ["Phase", "Traversal"]
@@ -35,13 +34,13 @@ class Traversal:
 
     __slots__ = ("_taken", "node_id", "phase", "total_visits", "transitions", "visits")
 
-    def __init__(self, start: Id, /) -> None:
+    def __init__(self, start: str, /) -> None:
         self.phase: Phase = "ready"
         self.node_id = start
-        self.visits: dict[Id, int] = {}
+        self.visits: dict[str, int] = {}
         self.total_visits = 0
         self.transitions = 0
-        self._taken: dict[tuple[Id, str, int], int] = {}
+        self._taken: dict[tuple[str, str, int], int] = {}
 
     def start(self) -> None:
         """Begin."""
@@ -72,12 +71,12 @@ class Traversal:
             return True
         return self._taken.get((self.node_id, self.phase, index), 0) < limit
 
-    def take(self, index: int, target: Id | None, /) -> None:
+    def take(self, index: int, target: str | None, /) -> None:
         """Take a route; without a target the workflow is complete."""
         self._expect("routing")
         self._leave(index, target)
 
-    def recover(self, index: int, target: Id | None, /) -> None:
+    def recover(self, index: int, target: str | None, /) -> None:
         """Take a recovery route; without a target the workflow is complete."""
         self._expect("recovering")
         self._leave(index, target)
@@ -92,7 +91,7 @@ class Traversal:
         self._expect_open()
         self.phase = "cancelled"
 
-    def _leave(self, index: int, target: Id | None) -> None:
+    def _leave(self, index: int, target: str | None) -> None:
         key = (self.node_id, self.phase, index)
         self._taken[key] = self._taken.get(key, 0) + 1
         self.transitions += 1

@@ -55,9 +55,9 @@ class Place:
     def __init__(
         self,
         scope: DiagnosticContext,
-        workflow_id: Id,
+        workflow_id: str,
         *,
-        node_id: Id | None = None,
+        node_id: str | None = None,
         visit: int | None = None,
         round: int | None = None,  # noqa: A002 - the word of the events
     ) -> None:
@@ -148,9 +148,9 @@ class Telling:
 
     # --- a workflow ----------------------------------------------------------------------------------------------
 
-    async def workflow_started(self, place: Place, *, nodes: int, start: Id) -> None:
+    async def workflow_started(self, place: Place, *, nodes: int, start: str) -> None:
         """A workflow begins."""
-        await self._tell("started", place, "workflow.started", WorkflowStarted(nodes=nodes, start=start))
+        await self._tell("started", place, "workflow.started", WorkflowStarted(nodes=nodes, start=Id(start)))
 
     async def workflow_finished(
         self, place: Place, walk: Traversal, status: InvocationStatus, started: float, error: object
@@ -178,20 +178,17 @@ class Telling:
         await self._tell("node_finished", place, "node.finished", payload, steps)
 
     async def route_taken(
-        self, place: Place, index: int, target: Id | None, span: Id | None, phase: str | None, *, recovers: bool
+        self, place: Place, index: int, target: str | None, span: Id | None, phase: str | None, *, recovers: bool
     ) -> None:
         """A route was taken."""
+        goal = None if target is None else Id(target)
         if recovers:
             recovery = RecoveryTaken(
-                route_index=index,
-                completes=target is None,
-                target_node_id=target,
-                target_span_id=span,
-                phase=phase,
+                route_index=index, completes=goal is None, target_node_id=goal, target_span_id=span, phase=phase
             )
             await self._tell("recovery_taken", place, "recovery.taken", recovery)
         else:
-            taken = RouteTaken(route_index=index, completes=target is None, target_node_id=target, target_span_id=span)
+            taken = RouteTaken(route_index=index, completes=goal is None, target_node_id=goal, target_span_id=span)
             await self._tell("route_taken", place, "route.taken", taken)
 
     async def _tell(

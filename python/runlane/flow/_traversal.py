@@ -75,7 +75,7 @@ class _Walk:
         self._view = MappingProxyType(self._values)
         self._failure: WorkflowFailure | None = None
         branch = run.branch
-        fields = DiagnosticSpanFields(workflow_id=workflow.id, agent_id=branch.agent_id, branch_id=branch.branch_id)
+        fields = DiagnosticSpanFields(workflow_id=Id(workflow.id), agent_id=branch.agent_id, branch_id=branch.branch_id)
         self._place = Place(above.child(fields) if run.telling.enabled else above, workflow.id)
         self._next_scope: DiagnosticContext | None = None
 
@@ -199,7 +199,7 @@ class _Walk:
     def _annotated(self, error: Exception, visit: Visit) -> Exception:
         scope = visit.diagnostics if self._run.telling.enabled else None
         span = None if scope is None else scope.identity.span_id
-        return annotate_error(error, ErrorContext(operation="node", node_id=visit.node_id, span_id=span))
+        return annotate_error(error, ErrorContext(operation="node", node_id=Id(visit.node_id), span_id=span))
 
     def _placed(self, error: WorkflowContractError, node: WorkflowNode[Any]) -> WorkflowContractError:
         """Say where a field is missing; an error that names its place, or comes from elsewhere, stays as it is."""
@@ -274,7 +274,7 @@ class _Walk:
             text = f"{what} of a route of node {node.id!r} gave an awaitable; it must be a plain function"
             raise self._contract(text, "async_predicate", node) from None
 
-    def _enter_phase(self, failure: WorkflowFailure, target: Id | None) -> str | None:
+    def _enter_phase(self, failure: WorkflowFailure, target: str | None) -> str | None:
         """Let the visit that follows know what it recovers from, and only that one."""
         if target is None:
             return None
@@ -292,7 +292,7 @@ class _Walk:
         if target is not None:
             self._next_scope = self._place.scope.child(
                 DiagnosticSpanFields(
-                    node_id=target,
+                    node_id=Id(target),
                     visit=self._machine.visits.get(target, 0) + 1,
                     round=self._run.rounds + 1,
                 )
@@ -309,7 +309,7 @@ class _Walk:
         if scope is not None:
             return scope
         visit = self._machine.visits.get(node.id, 0) + 1
-        return self._place.scope.child(DiagnosticSpanFields(node_id=node.id, visit=visit, round=number))
+        return self._place.scope.child(DiagnosticSpanFields(node_id=Id(node.id), visit=visit, round=number))
 
     def _contract(self, text: str, rule: str, node: WorkflowNode[Any]) -> WorkflowContractError:
         return WorkflowContractError(text, rule=rule, workflow_id=self._workflow.id, node_id=node.id)

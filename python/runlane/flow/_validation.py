@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from runlane.contracts import Id, is_async_callable
+from runlane.contracts import is_async_callable
 from runlane.errors import WorkflowContractError
 from runlane.flow._definition import AgentWorkflowDefinition, WorkflowNode, WorkflowRoute
 
@@ -35,7 +35,7 @@ class Violation:
     """
 
     rule: str
-    node_id: Id | None
+    node_id: str | None
     message: str
 
     def error(self, workflow_id: str, others: Sequence[Violation] = ()) -> WorkflowContractError:
@@ -163,7 +163,7 @@ def _all_routes(definition: _Definition) -> Iterator[tuple[_Node, str, str, _Rou
                 yield node, kind, f"{word} {index} of node {node.id!r}", route
 
 
-def _free_targets(node: _Node) -> Iterator[Id]:
+def _free_targets(node: _Node) -> Iterator[str]:
     for route in (*node.routes, *node.recover):
         if route.budget is None and route.target_node_id is not None:
             yield route.target_node_id
@@ -173,11 +173,11 @@ def _counts(value: object, *, minimum: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= _LARGEST
 
 
-def _find_cycle(graph: Mapping[Id, Sequence[Id]]) -> tuple[Id, ...]:
+def _find_cycle(graph: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     """Return the nodes of one cycle in their order, or nothing; a walk without recursion, so any depth will do."""
-    done: set[Id] = set()
+    done: set[str] = set()
     for start in graph:
-        path: dict[Id, Iterator[Id]] = {} if start in done else {start: iter(graph[start])}
+        path: dict[str, Iterator[str]] = {} if start in done else {start: iter(graph[start])}
         while path:
             node, goals = next(reversed(path.items()))
             goal = next((goal for goal in goals if goal not in done), None)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NestedRun", "Round", "Visit"]
 
-STEP: Final = Id("$step")
+STEP: Final = "$step"
 """The node id under which a step keeps its cache entries."""
 
 NestedRun = Callable[["AgentWorkflow[Any]", Mapping[str, object], "Visit"], Awaitable[object]]
@@ -102,7 +102,7 @@ class Turn:
         """Return what the span says of itself."""
         return DiagnosticSpanFields(round=self.round)
 
-    def cache_home(self) -> tuple[Id, str]:
+    def cache_home(self) -> tuple[str, str]:
         """Return the node and the partition whose cache entries are this place's own."""
         return STEP, "default"
 
@@ -148,7 +148,7 @@ class Visit(Turn):
         run: RunState,
         number: int,
         scope: DiagnosticContext | None,
-        workflow_id: Id,
+        workflow_id: str,
         node: WorkflowNode[Any],
         visit: int,
         state: Mapping[str, object],
@@ -170,7 +170,7 @@ class Visit(Turn):
         self._reporting: NodeReportingContext | None = None
 
     @property
-    def node_id(self) -> Id:
+    def node_id(self) -> str:
         return self._node.id
 
     @property
@@ -203,10 +203,10 @@ class Visit(Turn):
 
     @override
     def span_fields(self) -> DiagnosticSpanFields:
-        return DiagnosticSpanFields(node_id=self._node.id, visit=self.visit, round=self.round)
+        return DiagnosticSpanFields(node_id=Id(self._node.id), visit=self.visit, round=self.round)
 
     @override
-    def cache_home(self) -> tuple[Id, str]:
+    def cache_home(self) -> tuple[str, str]:
         return self._node.id, self._node.cache_partition
 
     def close_reports(self) -> None:
@@ -256,7 +256,7 @@ class NodeModel(RunModel):
     __slots__ = ()
 
     async def invoke_tool(
-        self, tool_id: Id, tool_input: object, /, *, call_id: str | None = None
+        self, tool_id: str, tool_input: object, /, *, call_id: str | None = None
     ) -> ToolResult[object]:
         turn = self._turn
         turn.require_open("invoke_tool")
@@ -289,7 +289,7 @@ class MemoryView:
 
     __slots__ = ("_node_id", "_partition", "_turn")
 
-    def __init__(self, turn: Turn, home: tuple[Id, str]) -> None:
+    def __init__(self, turn: Turn, home: tuple[str, str]) -> None:
         self._turn = turn
         self._node_id, self._partition = home
 
@@ -326,7 +326,7 @@ class PersistentView:
 
     __slots__ = ("_address", "_node_id", "_partition", "_turn")
 
-    def __init__(self, turn: Turn, home: tuple[Id, str]) -> None:
+    def __init__(self, turn: Turn, home: tuple[str, str]) -> None:
         self._turn = turn
         self._node_id, self._partition = home
         self._address: AgentCacheAddress | None = None
@@ -370,7 +370,7 @@ class PersistentView:
             self._address = self._at(self._node_id, self._partition)
         return self._address
 
-    def _at(self, node_id: Id, partition: str) -> AgentCacheAddress:
+    def _at(self, node_id: str, partition: str) -> AgentCacheAddress:
         branch = self._turn.run.branch
         return AgentCacheAddress(
             agent_id=branch.agent_id,
@@ -382,7 +382,7 @@ class PersistentView:
         )
 
 
-def _place(read: CacheReadOptions | None, node_id: Id, partition: str) -> tuple[Id, str]:
+def _place(read: CacheReadOptions | None, node_id: str, partition: str) -> tuple[str, str]:
     if read is None:
         return node_id, partition
     return (

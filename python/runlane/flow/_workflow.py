@@ -10,7 +10,6 @@ from typing import Any, Generic, TypeVar
 
 from typing_extensions import override
 
-from runlane.contracts import Id
 from runlane.errors import MissingEntryError, UsageError
 from runlane.flow._definition import (
     AgentWorkflowDefinition,
@@ -51,7 +50,7 @@ class AgentWorkflow(Generic[App]):
         self._nodes = {node.id: node for node in self._definition.nodes}
 
     @property
-    def id(self) -> Id:
+    def id(self) -> str:
         """The workflow's id."""
         return self._definition.id
 
@@ -60,11 +59,11 @@ class AgentWorkflow(Generic[App]):
         """What it was made of, as copied."""
         return self._definition
 
-    def get(self, node_id: Id, /) -> WorkflowNode[App] | None:
+    def get(self, node_id: str, /) -> WorkflowNode[App] | None:
         """Return a node, or None."""
         return self._nodes.get(node_id)
 
-    def require(self, node_id: Id, /) -> WorkflowNode[App]:
+    def require(self, node_id: str, /) -> WorkflowNode[App]:
         """Return a node.
 
         Raises:
