@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Mapping
 from typing import Any
 
@@ -166,6 +167,21 @@ async def test_w22_a_handler_returns_fields_or_nothing(result: object) -> None:
     with pytest.raises(WorkflowContractError) as caught:
         await run(definition(node("a", run=lambda context: result)))
     assert (caught.value.rule, caught.value.node_id) == ("node_result", "a")
+
+
+async def test_w22_a_handler_is_awaited_once() -> None:
+    """A coroutine that a coroutine gave is closed, and is no result."""
+
+    async def late() -> None:
+        """Never runs."""
+
+    async def handler(context: Any) -> Any:
+        return late()
+
+    with pytest.raises(WorkflowContractError) as caught:
+        await run(definition(node("a", run=handler)))
+    gc.collect()
+    assert caught.value.rule == "node_result"
 
 
 async def test_w23_a_failure_is_offered_to_the_nodes_recovery_routes() -> None:

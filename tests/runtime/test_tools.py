@@ -1,6 +1,8 @@
 """Tools in a durable run: what the model is shown, what its calls become, and what a turn with them costs."""
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import anyio
 import pytest
@@ -9,10 +11,10 @@ from runlane.delivery import ToolStatusEvent
 from runlane.errors import ToolError, UsageError
 from runlane.models import FinishReport, FunctionCallDelta, ModelToolResultMessage
 from runlane.records import ToolCallPart, ToolResultPart
-from runlane.runtime import AgentRuntime, RuntimeConfig, Turn, TurnFinished, TurnOutcome
+from runlane.runtime import AgentRuntime, RuntimeConfig, ToolsConfig, Turn, TurnFinished, TurnOutcome
 from runlane.store import MemoryStore
 from runlane.testing import ScriptedModel, ScriptedStep
-from runlane.tools import ToolExecutionContext, ToolRegistry, ToolRegistryOptions, tool
+from runlane.tools import ToolExecutionContext, ToolOptions, ToolRegistry, ToolRegistryOptions, ToolRegistryPorts, tool
 from tests.runtime.scenes import CONVERSATION, heard, opened
 
 pytestmark = pytest.mark.anyio
@@ -223,3 +225,49 @@ async def test_a_driver_may_have_calls_answered_side_by_side() -> None:
         result = await scene.runtime.submit(CONVERSATION, "Meet.").result
     assert result.reason == "success"
     assert sorted(output for _, _, output in results_of(result.message.parts)) == ["a", "b"]  # type: ignore[type-var]
+
+
+async def _late() -> int:
+    return 1
+
+
+def _gives_late(*_: object) -> Any:  # noqa: ANN401 - a callback that must not
+    return _late()
+
+
+async def _says_ok() -> Any:  # noqa: ANN401 - likewise
+    return "ok"
+
+
+async def _gives_late_once() -> Any:  # noqa: ANN401 - likewise
+    return _late()
+
+
+async def _fails() -> str:
+    raise ValueError
+
+
+_LATE: dict[str, tuple[Callable[[], Any], ToolOptions, dict[str, Any], ToolsConfig]] = {
+    "present": (_says_ok, {"present": _gives_late}, {}, ToolsConfig()),
+    "identity": (_says_ok, {"identity": _gives_late}, {}, ToolsConfig()),
+    "on_error": (_fails, {}, {}, ToolsConfig(on_error=_gives_late)),
+    "journal": (_says_ok, {}, {"journal": _gives_late}, ToolsConfig()),
+    "its own result": (_gives_late_once, {}, {}, ToolsConfig()),
+}
+
+
+@pytest.mark.parametrize("name", list(_LATE))
+async def test_what_must_not_be_awaited_is_closed_and_fails_the_call(name: str) -> None:
+    """A coroutine where a plain value is needed is never left behind without being awaited, and is no result."""
+    function, options, ports, config = _LATE[name]
+    registry = ToolRegistry(
+        ToolRegistryOptions(
+            tools=[tool(function, id="t", description="d", **options)], ports=ToolRegistryPorts(**ports)
+        )
+    )
+    registry.seal()
+    model = ScriptedModel(called(("c1", "t", "{}")), "Done.")
+    async with opened(model, tools=registry, config=RuntimeConfig(tools=config)) as scene:
+        result = await scene.runtime.submit(CONVERSATION, "Go.").result
+        gc.collect()
+    assert results_of(result.message.parts) == [("c1", "error", {"error": "tool.internal", "retryable": None})]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -188,6 +189,8 @@ class _Walk:
 
     def _merge(self, result: object, node: WorkflowNode[Any]) -> None:
         if not isinstance(result, Mapping):
+            with suppress(UsageError):  # closes a coroutine; what is wrong is said below
+                sync_result(result, argument=node.id)
             text = f"node {node.id!r} returned {type(result).__name__}; return the fields to change, or None"
             raise self._contract(text, "node_result", node)
         if not self._run.token.cancelled:

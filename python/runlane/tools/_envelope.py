@@ -9,6 +9,7 @@ from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
 
 from runlane.canonical import canonical_record_json
+from runlane.contracts import sync_result
 from runlane.errors import CanonicalJsonError, ToolError
 from runlane.models import repair_value
 from runlane.records import JsonObject
@@ -32,7 +33,7 @@ def as_json(value: object, present: Callable[[Any], JsonValue] | None = None, /)
         value: What the tool returned.
         present: Makes the JSON instead; what it raises is raised.
     """
-    found: Any = value if present is None else present(value)
+    found: Any = value if present is None else sync_result(present(value), argument="present")
     try:
         return _mended(found) if _is_json(found) is None else _copied(found)
     except (CanonicalJsonError, ValueError, TypeError, RecursionError):

@@ -89,10 +89,11 @@ async def await_steps(
     after: Sequence[InvocationHandler],
     /,
 ) -> object:
-    """Run handlers and tool in the calling task, awaiting what they return."""
+    """Run handlers and tool in the calling task, awaiting what they return, once."""
     for step in _steps(tool, before, after):
         context.signal.raise_if_cancelled()
-        value = step.keep(value, await resolve(step.call(value, context)))
+        returned = await resolve(step.call(value, context))
+        value = step.keep(value, sync_result(returned, argument=step.name))
     return tool.parse_output(value)
 
 

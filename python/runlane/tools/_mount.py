@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeAlias
 from pydantic import JsonValue
 
 from runlane.clock import Clock
-from runlane.contracts import CancelToken, Id, Issue
+from runlane.contracts import CancelToken, Id, Issue, sync_result
 from runlane.diagnostics import CreateDiagnosticsOptions, DiagnosticContext, create_diagnostics
 from runlane.errors import ToolArgumentsError, ToolDeniedError, ToolFenceError, UnknownToolError, UsageError
 from runlane.ids import IdSource
@@ -250,7 +250,7 @@ class MountedTools:
             raise error
         if self._facts.on_failure is not None:
             with suppress(Exception):
-                self._facts.on_failure(call, error)
+                sync_result(self._facts.on_failure(call, error), argument="on_failure")
         output: JsonValue = error_envelope(error)
         return ToolResultPart(call_id=call.call_id, tool_name=call.tool_name, outcome="error", output=output)
 

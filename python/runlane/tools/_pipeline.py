@@ -36,6 +36,7 @@ from runlane.contracts import (
     ToolResult,
     annotate_error,
     resolve,
+    sync_result,
 )
 from runlane.diagnostics import DiagnosticContext, DiagnosticSpanFields
 from runlane.errors import ToolDeniedError, ToolTimeoutError, UnknownToolError, UsageError
@@ -207,7 +208,7 @@ class Pipeline:
             authorization = _weighed(authorization, wants_approval=wants)
         journal = request.journal
         if journal is None and self.ports.journal is not None:
-            journal = self.ports.journal(request.app)
+            journal = sync_result(self.ports.journal(request.app), argument="ports.journal")
         return Invocation(
             tool=tool,
             course=course,
@@ -232,7 +233,9 @@ class Pipeline:
         if request.ports is not None:
             return request.ports
         make = self.ports.invocation_ports
-        return ToolInvocationPorts() if make is None else make(request.app)
+        return (
+            ToolInvocationPorts() if make is None else sync_result(make(request.app), argument="ports.invocation_ports")
+        )
 
     # --- steps 5 to 9 --------------------------------------------------------------------------------------------
 
