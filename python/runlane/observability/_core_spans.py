@@ -19,7 +19,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind, Tracer, TracerProvider, get_tracer
 
 from runlane.contracts import InvocationStatus, ModelUsage
@@ -32,7 +31,9 @@ from runlane.observability._spans import Attribute, OpenSpan
 
 __all__ = ["CoreTracer"]
 
-_OPEN: Final = 10_000
+_ROOTS: Final = 10_000
+"""Root scopes whose spans may be open at the same time; the oldest ends for one more."""
+
 _MS: Final = 1_000_000
 _TOKENS: Final = (
     ("input_tokens", Name.INPUT_TOKENS),
@@ -41,6 +42,35 @@ _TOKENS: Final = (
     ("cache_write_tokens", Name.CACHE_WRITE_TOKENS),
     ("reasoning_tokens", Name.REASONING_TOKENS),
 )
+
+
+class _Tree:
+    """The spans of one root scope.
+
+    Attributes:
+        open: By span id, those above before those below.
+        parents: What an open span, or a round, stands under.
+    """
+
+    __slots__ = ("open", "parents")
+
+    def __init__(self) -> None:
+        self.open: dict[str, OpenSpan] = {}
+        self.parents: dict[str, str] = {}
+
+    def enclosing(self, span_id: str | None) -> OpenSpan | None:
+        """Return the nearest open span, from a span's own outwards."""
+        while span_id is not None:
+            span = self.open.get(span_id)
+            if span is not None:
+                return span
+            span_id = self.parents.get(span_id)
+        return None
+
+    def end(self, at: int) -> None:
+        """End what was left open, the innermost first."""
+        for span in reversed(self.open.values()):
+            span.end(at)
 
 
 class CoreTracer:
@@ -75,13 +105,12 @@ class CoreTracer:
         self._agent = agent_name
         self._captures = capture_content
         self._runs = runs
-        self._open: OrderedDict[str, OpenSpan] = OrderedDict()
-        self._parents: OrderedDict[str, str] = OrderedDict()
+        self._trees: OrderedDict[str, _Tree] = OrderedDict()
 
     @property
     def open_spans(self) -> int:
         """How many spans did not end yet."""
-        return len(self._open)
+        return sum(len(tree.open) for tree in self._trees.values())
 
     def accepts(self, descriptor: CoreEventDescriptor, /) -> bool:
         """Every metadata event; content only if it was asked for."""
@@ -90,85 +119,78 @@ class CoreTracer:
     async def write(self, event: CoreEvent, /) -> None:
         """Take an event."""
         identity, at = event.identity, event.occurred_at * _MS
+        tree = self._tree(event.producer_id, at)
         begin = _BEGINS.get(event.name)
         if begin is not None:
             if not self._is_told_by_run(event):
-                self._begin(identity, at, begin(event, self._agent))
+                self._begin(tree, identity, at, begin(event, self._agent))
         elif event.name in _ENDS:
-            self._end(identity, at, event.payload)
+            self._end(tree, event, at)
         elif event.name == "round.started":
-            self._pass_through(identity)
-        elif event.name != "round.finished":
-            self._happen(event, at)
+            _pass_through(tree, identity)
+        elif event.name == "round.finished":
+            tree.parents.pop(identity.span_id, None)
+        else:
+            _happen(tree, event, at)
+
+    def _tree(self, producer_id: str, at: int) -> _Tree:
+        tree = self._trees.get(producer_id)
+        if tree is None:
+            tree = self._trees[producer_id] = _Tree()
+            if len(self._trees) > _ROOTS:
+                self._trees.popitem(last=False)[1].end(at)
+        return tree
 
     def _is_told_by_run(self, event: CoreEvent) -> bool:
         if self._runs is None or event.name not in {"model.started", "tool.started"}:
             return False
         return self._runs.context_of(event.identity.run_id) is not None
 
-    def _begin(self, identity: DiagnosticIdentity, at: int, opening: _Opening) -> None:
-        self._pass_through(identity)
-        self._open[identity.span_id] = OpenSpan(
-            self._tracer,
-            opening.name,
-            at,
-            parent=self._context_above(identity),
-            kind=opening.kind,
-            attributes=opening.attributes,
+    def _begin(self, tree: _Tree, identity: DiagnosticIdentity, at: int, opening: _Opening) -> None:
+        _pass_through(tree, identity)
+        above = tree.enclosing(identity.parent_span_id)
+        parent = None if above is None else above.context
+        if parent is None and self._runs is not None:
+            parent = self._runs.context_of(identity.run_id)
+        tree.open[identity.span_id] = OpenSpan(
+            self._tracer, opening.name, at, parent=parent, kind=opening.kind, attributes=opening.attributes
         )
-        if len(self._open) > _OPEN:
-            self._open.popitem(last=False)[1].end(at)
 
-    def _pass_through(self, identity: DiagnosticIdentity) -> None:
-        """Remember what a span stands under, for those that stand under it."""
-        if identity.parent_span_id is not None:
-            self._parents[identity.span_id] = identity.parent_span_id
-            if len(self._parents) > 2 * _OPEN:
-                self._parents.popitem(last=False)
-
-    def _enclosing(self, span_id: str | None) -> OpenSpan | None:
-        """Return the nearest open span, from a span's own outwards."""
-        while span_id is not None:
-            span = self._open.get(span_id)
-            if span is not None:
-                return span
-            span_id = self._parents.get(span_id)
-        return None
-
-    def _context_above(self, identity: DiagnosticIdentity) -> Context | None:
-        span = self._enclosing(identity.parent_span_id)
+    def _end(self, tree: _Tree, event: CoreEvent, at: int) -> None:
+        identity, payload = event.identity, event.payload
+        span = tree.open.pop(identity.span_id, None)
+        tree.parents.pop(identity.span_id, None)
         if span is not None:
-            return span.context
-        return None if self._runs is None else self._runs.context_of(identity.run_id)
-
-    def _end(self, identity: DiagnosticIdentity, at: int, payload: Any) -> None:  # noqa: ANN401 - one of the endings
-        span = self._open.pop(identity.span_id, None)
-        if span is None:
-            return
-        usage: ModelUsage | None = getattr(payload, "usage", None)
-        if usage is not None:
-            span.say(_usage(usage))
-        finish: str | None = getattr(payload, "finish_reason", None)
-        if finish is not None:
-            span.say({Name.FINISH_REASONS: [finish]})
-        _conclude(span, payload.status, payload.error)
-        span.end(at)
+            _describe_end(span, payload)
+            span.end(at)
         if identity.parent_span_id is None:
-            self._forget(identity.span_id)
+            # A span that was left open ends with its root.
+            tree.end(at)
+        if identity.parent_span_id is None or not (tree.open or tree.parents):
+            self._trees.pop(event.producer_id, None)
 
-    def _forget(self, root: str) -> None:
-        """Drop what is known of spans under a root that ended."""
-        gone = {root}
-        for span_id, parent in list(self._parents.items()):
-            if parent in gone:
-                gone.add(span_id)
-                del self._parents[span_id]
 
-    def _happen(self, event: CoreEvent, at: int) -> None:
-        identity = event.identity
-        span = self._enclosing(identity.span_id) or self._enclosing(identity.parent_span_id)
-        if span is not None:
-            span.happen(event.name, at, _facts(event))
+def _pass_through(tree: _Tree, identity: DiagnosticIdentity) -> None:
+    """Remember what a span stands under, for those that stand under it."""
+    if identity.parent_span_id is not None:
+        tree.parents[identity.span_id] = identity.parent_span_id
+
+
+def _describe_end(span: OpenSpan, payload: Any) -> None:  # noqa: ANN401 - one of the endings
+    usage: ModelUsage | None = getattr(payload, "usage", None)
+    if usage is not None:
+        span.say(_usage(usage))
+    finish: str | None = getattr(payload, "finish_reason", None)
+    if finish is not None:
+        span.say({Name.FINISH_REASONS: [finish]})
+    _conclude(span, payload.status, payload.error)
+
+
+def _happen(tree: _Tree, event: CoreEvent, at: int) -> None:
+    identity = event.identity
+    span = tree.enclosing(identity.span_id) or tree.enclosing(identity.parent_span_id)
+    if span is not None:
+        span.happen(event.name, at, _facts(event))
 
 
 class _Opening:
