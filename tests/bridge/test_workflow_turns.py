@@ -216,6 +216,80 @@ async def test_b9_a_call_that_needs_consent_ends_the_turn_and_the_next_goes_on()
     assert resumed[1] == {"call_id": "flow-2", "tool_name": "send", "outcome": "success", "output": {"sent": "a"}}
 
 
+async def test_b9_calls_in_flight_are_finished_before_a_turn_waits_for_consent() -> None:
+    """Calls beside the one that waits get their results on record, and none of them is made again with the consent."""
+    entered: list[str] = []
+    is_asked = anyio.Event()
+
+    @tool(id="slow")
+    async def slow(name: str) -> str:
+        """Take longer than the question."""
+        entered.append(name)
+        await is_asked.wait()
+        await anyio.lowlevel.checkpoint()
+        return name
+
+    def asks(arguments: dict[str, Any], context: object) -> bool:
+        is_asked.set()
+        return True
+
+    async def side_by_side(context: Any) -> dict[str, object]:
+        found: dict[str, object] = {}
+
+        async def one(name: str, given: dict[str, Any]) -> None:
+            found[str(given)] = (await context.model.invoke_tool(name, given)).value
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(one, "slow", {"name": "x"})
+            tasks.start_soon(one, "send", {"to": "a"})
+            tasks.start_soon(one, "slow", {"name": "y"})
+        return {"out": [found[key] for key in sorted(found)]}
+
+    config = driving(node("a", way(complete="out"), run=side_by_side))
+    tools = [slow, mailer(entered, needs_approval=asks)]
+    async with opened(ScriptedModel("never"), config=config, tools=tools) as scene:
+        asked = await scene.runtime.submit(CONVERSATION, "Send").result
+        assert sorted(entered) == ["x", "y"]
+        [request] = asked.approvals
+        done = await scene.runtime.respond_to_approval(CONVERSATION, request.approval_id, approved=True).result
+    assert sorted(entered) == ["a", "x", "y"]
+    assert texts(done) == ['["x","y",{"sent":"a"}]']
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        (("", {}, None), "tool_id"),
+        ((5, {}, None), "tool_id"),
+        (("send", {"\ud800": 1}, None), "tool_input"),
+        (("send", {}, "x" * 600), "call_id"),
+        (("send", {}, 5), "call_id"),
+    ],
+)
+async def test_b8_what_is_no_call_is_refused_by_name(given: tuple[Any, Any, Any], names: str) -> None:
+    """A malformed call is misuse of the workflow's own, and nothing of it is on record."""
+    tool_id, value, call_id = given
+
+    async def wrong(context: Any) -> None:
+        with pytest.raises(RunlaneError) as caught:
+            await context.model.invoke_tool(tool_id, value, call_id=call_id)
+        assert caught.value.argument == names  # type: ignore[attr-defined]
+
+    result = await answered(driving(node("a", run=wrong)), tools=[mailer([])])
+    assert result.reason == "success"
+    assert [part.type for part in result.message.parts if part.type != "text"] == []
+
+
+@pytest.mark.parametrize("option", ["input", "output"])
+@pytest.mark.parametrize("value", [5, None, [5]])
+async def test_what_a_host_makes_of_a_turn_is_checked(option: str, value: object) -> None:
+    """A state that is no mapping and an answer without parts end the run as its own failure, by name."""
+    result = await answered(driving(node("a"), **{option: lambda _: value}))
+    assert result.reason == "runtime_failure"
+    assert isinstance(result.error, UsageError)
+    assert result.error.argument == option
+
+
 def _dying_at(number: int, when: str) -> FaultPlan:
     def plan(call: StoreCall) -> Fault | None:
         return Fault(when=when, kills=True) if call.apply_number == number else None  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar, get_args
 
 from runlane.bridge._provider import TurnProvider
 from runlane.bridge._tools import WAITS_FOR_CONSENT, TurnToolInvoker
@@ -30,6 +30,7 @@ __all__ = ["WorkflowTurnDriver"]
 
 App = TypeVar("App")
 
+_PARTS: Final = (TextPart, *get_args(ModelPart))
 _STOPS: Final = ("rounds", "workflow_calls", "visits:")
 _OVERFLOWS: Final = frozenset({"context_chars", "model_input_chars"})
 
@@ -120,7 +121,7 @@ class WorkflowTurnDriver(Generic[App]):
         waiting = CancelToken()
         streamed = _Streamed(turn, self._stages)
         engine = self._engine(turn, waiting, streamed)
-        state = sync_result(self._input(turn), argument="input")
+        state = self._state(turn)
         try:
             result = await engine.run(state=state, request=self._request(turn, waiting))
         except BudgetError as error:
@@ -129,12 +130,24 @@ class WorkflowTurnDriver(Generic[App]):
             if error.reason is not WAITS_FOR_CONSENT:
                 raise
             return TurnFinished("tool-calls")
-        for part in sync_result(self._output(result.value), argument="output"):
+        for part in self._parts(result.value):
             if not isinstance(part, TextPart):
                 await turn.emit(part)
             elif not streamed.happened:
                 await turn.emit(TextDelta(part.text))
         return TurnFinished("stop")
+
+    def _state(self, turn: Turn) -> Mapping[str, object]:
+        state: object = sync_result(self._input(turn), argument="input")
+        if not isinstance(state, Mapping):
+            raise UsageError(f"must make a mapping, not {type(state).__name__}", argument="input")
+        return state
+
+    def _parts(self, value: object) -> Sequence[TextPart | ModelPart]:
+        parts: object = sync_result(self._output(value), argument="output")
+        if not isinstance(parts, Sequence) or not all(isinstance(part, _PARTS) for part in parts):
+            raise UsageError("must make a sequence of texts and parts a model gives", argument="output")
+        return parts
 
     def _engine(self, turn: Turn, waiting: CancelToken, streamed: _Streamed) -> AgentCoreEngine[App]:
         engine: AgentCoreEngine[App] = AgentCoreEngine(self._options)

@@ -16,6 +16,7 @@ from runlane.contracts import (
     ToolCallRecord,
     ToolResult,
     elapsed_ms,
+    require_id,
     timestamp_ms,
 )
 from runlane.errors import ToolError, UsageError
@@ -26,6 +27,8 @@ from runlane.tools import ToolInvocationRequest
 
 __all__ = ["WAITS_FOR_CONSENT", "TurnToolInvoker"]
 
+_OWN_IDS: Final = "flow-"
+
 WAITS_FOR_CONSENT: Final = object()
 """Why a workflow stops whose tool call waits for somebody's consent."""
 
@@ -34,11 +37,11 @@ class TurnToolInvoker:
     """Invokes the tools of a turn: calls and results become part of the answer, the fence is asked, consent applies.
 
     A call that fails raises what the model would have been told as a `ToolError`. A call that waits for consent stops
-    the workflow; the turn ends with the call pending.
+    the workflow, once the calls beside it have their results; the turn ends with the call pending.
 
     A workflow that begins again, after a crash or after consent, meets the results of calls that were carried out
-    before: the n-th call, to the same tool and with the same arguments, gives the result on record and enters no
-    handler. A workflow that then asks for something else has it carried out anew.
+    before: a call to the same tool, with the same arguments and the same id if it was given one, gives the next such
+    result on record and enters no handler. A workflow that then asks for something else has it carried out anew.
     """
 
     def __init__(self, turn: Turn, waiting: CancelToken, clock: Clock, ids: IdSource, /) -> None:
@@ -49,6 +52,8 @@ class TurnToolInvoker:
         self._ids = ids
         self._known = _results_on_record(turn)
         self._count = 0
+        self._in_flight = 0
+        self._is_pending = False
 
     async def invoke(
         self, request: ToolInvocationRequest, options: ExecutionOptions | None = None, /
@@ -57,11 +62,11 @@ class TurnToolInvoker:
 
         Raises:
             ToolError: The tool is unknown, was refused, or failed; never with its cause.
-            UsageError: The input is not JSON.
+            UsageError, InvalidValueError: The input is not JSON, or an id is none; names it.
         """
         call = self._call(request)
         started_at, started = timestamp_ms(self._clock.now()), self._clock.monotonic()
-        result = self._known.get((call.call_id, call.tool_name, call.arguments))
+        result = self._on_record(call, request.call_id)
         if result is None:
             result = await self._carry_out(self._turn.tools.distinct((call,))[0])
         if result.outcome != "success":
@@ -81,33 +86,52 @@ class TurnToolInvoker:
         return InvocationResult(value=result.output, receipt=receipt)
 
     def _call(self, request: ToolInvocationRequest) -> ToolCallPart:
+        tool_id = require_id(request.tool_id, argument="tool_id")
+        call_id = None if request.call_id is None else require_id(request.call_id, argument="call_id")
         try:
             arguments = json.dumps(request.input, ensure_ascii=False, allow_nan=False)
+            arguments.encode()
         except (TypeError, ValueError, RecursionError) as error:
             raise UsageError(f"must be JSON: {error}", argument="tool_input") from None
         self._count += 1
         return ToolCallPart(
-            call_id=request.call_id or f"flow-{self._count}",
-            tool_name=request.tool_id,
+            call_id=call_id or f"{_OWN_IDS}{self._count}",
+            tool_name=tool_id,
             arguments=arguments,
             input=json.loads(arguments),
         )
 
+    def _on_record(self, call: ToolCallPart, given_id: str | None) -> ToolResultPart | None:
+        """Take the next result of such a call off the record; of tasks that run side by side the order may change."""
+        found = self._known.get((call.tool_name, call.arguments), [])
+        for result in found:
+            own, of_workflow = result.call_id.split("~", 1)[0], result.call_id.startswith(_OWN_IDS)
+            if of_workflow if given_id is None else given_id in {own, result.call_id}:
+                found.remove(result)
+                return result
+        return None
+
     async def _carry_out(self, call: ToolCallPart) -> ToolResultPart:
-        await self._turn.emit(call)
-        results = await self._turn.tools.answer((call,))
+        self._in_flight += 1
+        try:
+            await self._turn.emit(call)
+            results = await self._turn.tools.answer((call,))
+            self._is_pending = self._is_pending or results is None
+        finally:
+            self._in_flight -= 1
+            if self._is_pending and not self._in_flight:
+                self._waiting.cancel(WAITS_FOR_CONSENT)
         if results is None:
             await self._wait_for_consent()
         return results[0]
 
     async def _wait_for_consent(self) -> NoReturn:
-        """Stop the workflow: its token trips, and nothing after this is reached."""
-        self._waiting.cancel(WAITS_FOR_CONSENT)
+        """Wait for the token to trip, which stops the workflow: nothing after this is reached."""
         await anyio.sleep_forever()
         raise AssertionError  # pragma: no cover - the token ended the wait
 
 
-def _results_on_record(turn: Turn) -> dict[tuple[str, str, str], ToolResultPart]:
+def _results_on_record(turn: Turn) -> dict[tuple[str, str], list[ToolResultPart]]:
     """Return what calls gave since the input that is being answered: in this run, and in one it goes on from."""
     parts: list[object] = []
     for message in turn.messages:
@@ -117,11 +141,12 @@ def _results_on_record(turn: Turn) -> dict[tuple[str, str, str], ToolResultPart]
             parts += message.items
     parts += turn.step_parts()
     calls = {part.call_id: part for part in parts if isinstance(part, ToolCallPart)}
-    return {
-        (call.call_id, call.tool_name, call.arguments): part
-        for part in parts
-        if isinstance(part, ToolResultPart) and (call := calls.get(part.call_id)) is not None
-    }
+    found: dict[tuple[str, str], list[ToolResultPart]] = {}
+    results = {part.call_id: part for part in parts if isinstance(part, ToolResultPart)}
+    for call_id, call in calls.items():
+        if call_id in results:
+            found.setdefault((call.tool_name, call.arguments), []).append(results[call_id])
+    return found
 
 
 def _error_of(result: ToolResultPart) -> ToolError:
