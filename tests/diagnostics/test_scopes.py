@@ -435,6 +435,33 @@ async def test_a_fact_noted_during_a_delivery_comes_after_what_has_a_smaller_num
     assert [event.sequence for event in watcher.events] == [1, 2, 3, 4]
 
 
+async def test_flushing_does_not_overtake_who_waits_behind_it() -> None:
+    """What is noted while a flush waits for its turn comes after the emitters with smaller numbers."""
+    gate = anyio.Event()
+
+    async def hold(event: CoreEvent) -> None:
+        if event.sequence == 1:
+            await gate.wait()
+
+    watcher = Watcher(then=hold)
+    root = _scope(observer=watcher)
+
+    async def tell() -> None:
+        await root.emit("round.started", RoundStarted())
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(tell)
+        await anyio.wait_all_tasks_blocked()
+        root.note("round.started", RoundStarted())
+        for work in (root.flush, tell):
+            tasks.start_soon(work)
+            await anyio.wait_all_tasks_blocked()
+        root.note("round.started", RoundStarted())
+        gate.set()
+    await root.flush()
+    assert [event.sequence for event in watcher.events] == [1, 2, 3, 4]
+
+
 async def test_c1_a_scope_that_served_a_run_gives_a_new_root() -> None:
     """Same consumers and limits, same fields, a fresh run id and a sequence of its own."""
     watcher = Watcher()

@@ -137,11 +137,13 @@ class Producer:
             self._refuse_reentry()
         if not self._noted:
             return
+        # What is noted while this waits has a larger number than emitters that wait behind it.
+        last = self._sequence
         if self._busy:
             await self._wait()
-        token = self._enter(_Delivery(self._sequence))
+        token = self._enter(_Delivery(last))
         try:
-            error = await self._deliver_noted(self._sequence + 1)
+            error = await self._deliver_noted(last + 1)
         finally:
             _UNDER_WAY.reset(token)
             self._leave()
