@@ -120,18 +120,20 @@ def pydantic_graph() -> Callable[[], Coroutine[Any, Any, object]]:
     return run
 
 
+def engines(loop: asyncio.AbstractEventLoop, factor: float) -> list[Peer]:
+    """Return the peers that are installed, each to be so many times slower."""
+    makers = (("LangGraph", "langgraph", langgraph), ("pydantic-graph", "pydantic_graph", pydantic_graph))
+    return [
+        Peer(name, looping(loop, make()) if importlib.util.find_spec(module) else None, at_least(factor))
+        for name, module, make in makers
+    ]
+
+
 @bench
 def bench_visit() -> Row:
     """A visit of a node, diagnostics off."""
     loop = asyncio.new_event_loop()
-    peers = []
-    for name, module, make in (
-        ("LangGraph", "langgraph", langgraph),
-        ("pydantic-graph", "pydantic_graph", pydantic_graph),
-    ):
-        work = looping(loop, make()) if importlib.util.find_spec(module) else None
-        peers.append(Peer(name, work, at_least(3)))
-    return Row(looping(loop, engine()), peers, clean=loop.close)
+    return Row(looping(loop, engine()), engines(loop, 3), clean=loop.close)
 
 
 @bench
@@ -139,6 +141,5 @@ def bench_visit_with_diagnostics() -> Row:
     """A visit of a node, every event of it taken."""
     loop = asyncio.new_event_loop()
     scope = create_diagnostics(CreateDiagnosticsOptions(observer=Everything(), accept_content=True))
-    return Row(
-        looping(loop, engine(scope)), [Peer("itself without", looping(loop, engine()), at_most(2))], clean=loop.close
-    )
+    itself = Peer("itself without", looping(loop, engine()), at_most(2))
+    return Row(looping(loop, engine(scope)), [itself, *engines(loop, 1)], clean=loop.close)
