@@ -54,14 +54,14 @@ def engine(diagnostics: DiagnosticContext | None = None) -> Callable[[], Corouti
         return bool(context.state["count"] < VISITS)
 
     counting = WorkflowNode[None](
-        id="add",  # type: ignore[arg-type]
+        id="add",
         run=add,
         routes=[
             route("add", when=again, budget=VISITS),
             route(complete="count"),
         ],
     )
-    workflow = define_workflow(AgentWorkflowDefinition(id="count", start="add", nodes=[counting]))  # type: ignore[arg-type]
+    workflow = define_workflow(AgentWorkflowDefinition(id="count", start="add", nodes=[counting]))
     ours: AgentCoreEngine[None] = AgentCoreEngine(
         AgentCoreEngineOptions(max_rounds=VISITS + 1, diagnostics=diagnostics)
     )
