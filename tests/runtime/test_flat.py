@@ -15,7 +15,7 @@ from runlane.testing import Hold, ScriptedCall, ScriptedModel, ScriptedStep
 
 pytestmark = pytest.mark.anyio
 
-_RUNS = 50_000 if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else 400
+_RUNS = 50_000 if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else 240
 _PER_CONVERSATION = 4
 _OF_THE_LOOP = 3000
 """Deadlines that passed unneeded, which an event loop forgets only once there are a thousand or so."""

@@ -168,7 +168,12 @@ class AgentRuntime:
         traceback: TracebackType | None,
         /,
     ) -> None:
-        """Close as `CloseConfig` says, then end every task."""
+        """Close as `CloseConfig` says, then end every task.
+
+        What is still at work then is cancelled. A thread that blocks is let go; a task that shields itself even from
+        that holds the block open until it is done, for an event loop has no means against it. A process that must not
+        wait calls `close` with a force budget and leaves by `os._exit` if something remains.
+        """
         with anyio.CancelScope(shield=True):
             budgets = self._config.close
             result = await self.close(grace=budgets.grace, force=budgets.force)
