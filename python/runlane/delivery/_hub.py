@@ -21,7 +21,7 @@ __all__ = ["EventHub", "Mailbox"]
 class Mailbox:
     """What one listener has not read yet."""
 
-    __slots__ = ("_capacity", "_closed", "_event", "_events", "_lost", "run_id")
+    __slots__ = ("_capacity", "_closed", "_event", "_events", "_lost", "_lost_from", "run_id")
 
     def __init__(self, *, run_id: str | None, capacity: int) -> None:
         """Create an empty mailbox for one run's events, or for all of a conversation."""
@@ -30,19 +30,25 @@ class Mailbox:
         self._events: deque[RuntimeEvent] = deque()
         self._event: anyio.Event | None = None
         self._lost = False
+        self._lost_from: int | None = None
         self._closed = False
 
     def put(self, event: RuntimeEvent, /) -> None:
         """Take an event; never waits."""
-        if self._lost or self._closed or (self.run_id is not None and event.run_id != self.run_id):
+        if self._closed or (self.run_id is not None and event.run_id != self.run_id):
             return
-        if len(self._events) < self._capacity:
+        if not self._lost and len(self._events) < self._capacity:
             self._events.append(event)
         else:
-            self._lost = True
+            self._lose(event)
         if self._event is not None:
             self._event.set()
             self._event = None
+
+    def _lose(self, event: RuntimeEvent) -> None:
+        self._lost = True
+        if self._lost_from is None and isinstance(event, DurableEvent):
+            self._lost_from = event.snapshot_version
 
     def close(self) -> None:
         """Take nothing more; what is there can still be read."""
@@ -56,17 +62,23 @@ class Mailbox:
         """Whether events did not fit, and every event before them has been read."""
         return self._lost and not self._events
 
-    def recover(self) -> None:
-        """Take events again; whoever calls this looks up elsewhere what was missed."""
+    def recover(self) -> int | None:
+        """Take events again; return the version from which durable ones were missed, None if none were.
+
+        Whoever calls this looks them up elsewhere.
+        """
+        missed, self._lost_from = self._lost_from, None
         self._lost = False
+        return missed
 
     def take(self) -> RuntimeEvent | None:
         """Return the next event, or None if there is none at this moment."""
         return self._events.popleft() if self._events else None
 
     def first_version(self) -> int | None:
-        """Return the version of the first durable event that waits here, or None."""
-        return next((event.snapshot_version for event in self._events if isinstance(event, DurableEvent)), None)
+        """Return the version of the first durable event that waits here or did not fit, or None."""
+        waiting = (event.snapshot_version for event in self._events if isinstance(event, DurableEvent))
+        return next(waiting, self._lost_from)
 
     async def wait(self) -> bool:
         """Wait until there is something to read or to learn; False once there never will be."""

@@ -6,11 +6,12 @@ from collections import deque
 from types import TracebackType
 from typing import Self
 
+from runlane.delivery._cursor import EventCursor
 from runlane.delivery._events import DurableEvent, Gap, RunStateEvent, RuntimeEvent, TerminalEvent
 from runlane.delivery._fold import fold_events
 from runlane.delivery._hub import EventHub, Mailbox
 from runlane.errors import UsageError
-from runlane.store import EventEnvelope, ReadEvents, Store
+from runlane.store import EventEnvelope, EventPage, ReadEvents, Store
 
 __all__ = ["DEFAULT_CAPACITY", "Subscription", "check_after"]
 
@@ -26,7 +27,7 @@ class Subscription:
     It listens from the moment it is made. Durable events from before then are rebuilt from the ledger if a version to
     start after was given; events that came in meanwhile follow without a hole and without a repetition. A listener
     that falls too far behind gets a `Gap`, then the durable events it missed, then live ones again: it can lose
-    transient events, never durable ones.
+    transient events, never durable ones. What the ledger does not keep any more is a `Gap`, too.
 
     A subscription to one run ends after the run's terminal event.
     """
@@ -39,7 +40,7 @@ class Subscription:
         /,
         *,
         run_id: str | None = None,
-        after: int | None = None,
+        after: int | EventCursor | None = None,
         capacity: int = DEFAULT_CAPACITY,
     ) -> None:
         """Start listening.
@@ -49,7 +50,8 @@ class Subscription:
             hub: Where live events come from.
             conversation_id: What to listen to.
             run_id: Only this run's events, until its end.
-            after: Replay the durable events of later conversation versions first; None replays nothing.
+            after: Replay the durable events of later conversation versions first, or with a cursor all that it has
+                not seen; None replays nothing.
             capacity: How many events to keep for a listener that does not read.
         """
         self._store = store
@@ -58,13 +60,25 @@ class Subscription:
         self._run_id = run_id
         self._mailbox: Mailbox = hub.open(conversation_id, run_id=run_id, capacity=capacity)
         self._ready: deque[RuntimeEvent | Gap] = deque()
-        self._floor = -1 if after is None else after
-        self._newest = self._floor
+        self._floor = self._newest = -1
         self._newest_ids: set[str] = set()
-        self._replay_seq: int | None = None if after is None else after + 1
+        self._replay_seq: int | None = None
+        self._start(after)
         self._checks_cursor = after is not None
         self._rewound = False
         self._over = False
+
+    def _start(self, after: int | EventCursor | None) -> None:
+        """Have everything after a version, or after what a cursor has seen, replayed first."""
+        if isinstance(after, EventCursor):
+            # A commit may tell several events, and a listener may have gone after the first of them.
+            self._newest = after.snapshot_version or 0
+            self._newest_ids.update(after.durable_event_ids)
+            self._floor = self._newest - 1 if self._newest_ids else self._newest
+            self._replay_seq = self._floor + 1
+        elif after is not None:
+            self._floor = self._newest = after
+            self._replay_seq = after + 1
 
     async def __aenter__(self) -> Self:
         """Return the subscription, which is listening already."""
@@ -137,8 +151,7 @@ class Subscription:
             if event is not None:
                 return event
             if self._mailbox.lost:
-                self._mailbox.recover()
-                self._replay_seq = max(1, self._floor + 1)
+                self._replay_seq = self._mailbox.recover()
                 return Gap(conversation_id=self._conversation_id, reason="slow")
             if not await self._mailbox.wait():
                 return None
@@ -164,20 +177,28 @@ class Subscription:
         if self._checks_cursor:
             self._checks_cursor = False
             head = await self._store.load_head(self._conversation_id)
-            if head.version < self._floor:
+            if head.version < self._newest:
                 self._ready.append(Gap(conversation_id=self._conversation_id, reason="ahead", first_available=1))
                 self._floor = self._newest = -1
+                self._newest_ids.clear()
                 self._replay_seq = None
                 return
         page = await self._store.read_events(
             ReadEvents(conversation_id=self._conversation_id, from_seq=from_seq, limit=_PAGE)
         )
+        self._note_retention(from_seq, page)
         # What has been told live meanwhile comes from the mailbox, in its place among the transient events.
         live = None if self._rewound else self._mailbox.first_version()
         missed = [entry for entry in page.items if live is None or entry.version < live]
         self._replay_seq = page.next_seq if len(missed) == len(page.items) else None
         for entry in missed:
             self._ready.extend(self._fold(entry))
+
+    def _note_retention(self, from_seq: int, page: EventPage) -> None:
+        """Tell that the ledger begins later than what was to be replayed."""
+        if page.items and page.items[0].seq > from_seq:
+            first = page.items[0].version
+            self._ready.append(Gap(conversation_id=self._conversation_id, reason="retention", first_available=first))
 
     def _fold(self, entry: EventEnvelope) -> list[DurableEvent]:
         events = fold_events(entry)
@@ -191,12 +212,16 @@ def _is_last(event: RuntimeEvent) -> bool:
     return isinstance(event, TerminalEvent)
 
 
-def check_after(after: int | None, /) -> None:
-    """Refuse a starting point that is no version.
+def check_after(after: int | EventCursor | None, /) -> None:
+    """Refuse a starting point that is none.
 
     Raises:
-        UsageError: It is neither None nor an integer of at least 0.
+        UsageError: It is neither None, a cursor, nor an integer of at least 0.
     """
     given: object = after
+    if isinstance(given, EventCursor):
+        given = given.snapshot_version
     if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 0):
-        raise UsageError("must be a conversation version (an integer of at least 0) or None", argument="after")
+        raise UsageError(
+            "must be a conversation version (an integer of at least 0), an EventCursor or None", argument="after"
+        )

@@ -11,7 +11,7 @@ import anyio
 
 from runlane.clock import Clock, SystemClock
 from runlane.contracts import CancelToken
-from runlane.delivery import EventHub, Subscription, check_after
+from runlane.delivery import EventCursor, EventHub, Subscription, check_after
 from runlane.errors import InvalidValueError, RuntimeClosedError, UsageError
 from runlane.ids import IdSource, RandomIds
 from runlane.models import ChatProvider, ResolvedModel
@@ -291,7 +291,7 @@ class AgentRuntime:
         return self.submit(conversation_id, {"role": "tool", "parts": [part]}, idempotency_key=key, context=context)
 
     def subscribe(
-        self, conversation_id: str, /, *, run_id: str | None = None, after: int | None = None
+        self, conversation_id: str, /, *, run_id: str | None = None, after: int | EventCursor | None = None
     ) -> Subscription:
         """Listen to a conversation; use it as `async with`, and iterate it.
 
@@ -299,7 +299,8 @@ class AgentRuntime:
             conversation_id: What to listen to.
             run_id: Only this run, until it ends.
             after: Replay the durable events of later conversation versions first: the `snapshot_version` of the last
-                event that was seen, or 0 for all. None starts with what happens from now on.
+                event that was seen, or 0 for all. One commit may tell several events; whoever may stop between them
+                keeps an `EventCursor` and gives that. None starts with what happens from now on.
 
         Returns:
             The subscription, which listens already. It yields the events of runs this runtime executes as they
