@@ -29,8 +29,8 @@ def test_a_stored_history_is_written_as_its_messages_would_be(
     """Whatever the history, between instructions and new messages, with files and without, request after request."""
     dialect = OpenAIChatDialect(send_reasoning=reasoning)  # type: ignore[arg-type]  # drawn from its words
     history = History()
-    for record in records:
-        history.append(stored(record))  # type: ignore[arg-type]  # a record
+    for piece in (records[: len(records) // 2], records[len(records) // 2 :]):
+        history.extend(stored(record) for record in piece)  # type: ignore[arg-type]  # records
         files = {
             (each.id, place): data.draw(FILES)  # type: ignore[attr-defined]
             for each in records

@@ -234,30 +234,26 @@ _CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
 }
 
 
-@pytest.mark.parametrize("protocol", _CHECKS)
 @given(messages=conversations(), context=CONTEXTS)
 def test_a_request_is_what_the_official_types_describe(
-    protocol: str, messages: list[AnyModelMessage], context: ModelProviderContext
+    messages: list[AnyModelMessage], context: ModelProviderContext
 ) -> None:
-    """For every shape a projection can have, the body fits the types of the provider's own client."""
-    _CHECKS[protocol](_ENCODERS[protocol](messages, context))
+    """For every shape a projection can have, the body fits the types of each provider's own client."""
+    for protocol, check in _CHECKS.items():
+        check(_ENCODERS[protocol](messages, context))
 
 
 @given(messages=conversations())
-def test_anthropics_roles_take_turns_and_say_something(messages: list[AnyModelMessage]) -> None:
-    """No two messages of one role follow each other, none is empty, and no text is blank."""
-    body = _ENCODERS["anthropic"](messages, ModelProviderContext())
-    roles = [message["role"] for message in body["messages"]]
-    assert all(one != other for one, other in pairwise(roles))
-    blocks = [block for message in body["messages"] for block in message["content"]]
-    assert all(message["content"] for message in body["messages"])
-    assert all(block["text"].strip() for block in blocks if block["type"] == "text")
+def test_rounds_and_turns_are_in_the_order_that_providers_ask_for(messages: list[AnyModelMessage]) -> None:
+    """Directly behind a round stand the results of all its calls, also where one waits for approval or came late.
 
-
-@given(messages=conversations())
-def test_every_call_is_followed_by_its_result(messages: list[AnyModelMessage]) -> None:
-    """Directly behind a round stand the results of all its calls, also where one waits for approval or came late."""
+    In Anthropic's form no two messages of one role follow each other, none is empty, and no text is blank.
+    """
     turns = _ENCODERS["anthropic"](messages, ModelProviderContext())["messages"]
+    assert all(one["role"] != other["role"] for one, other in pairwise(turns))
+    assert all(turn["content"] for turn in turns)
+    blocks = [block for turn in turns for block in turn["content"]]
+    assert all(block["text"].strip() for block in blocks if block["type"] == "text")
     for turn, following in pairwise([*turns, {"content": []}]):
         called = [block["id"] for block in turn["content"] if block["type"] == "tool_use"]
         answers = following["content"][: len(called)]
