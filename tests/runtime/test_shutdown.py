@@ -1,7 +1,12 @@
 """Closing a runtime, in all four budget shapes."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import anyio
+import anyio.lowlevel
 import pytest
+from typing_extensions import override
 
 from runlane.errors import InvalidValueError, RuntimeClosedError, UsageError
 from runlane.models import FinishReport, TextDelta
@@ -10,14 +15,15 @@ from runlane.runtime import (
     AgentRuntime,
     CloseConfig,
     CloseResult,
+    LaneCoordinator,
     RunTicket,
     RuntimeConfig,
     Turn,
     TurnFinished,
     TurnOutcome,
 )
-from runlane.store import AcceptInput, MemoryStore
-from runlane.testing import Fault, FaultPlan, Hold, ScriptedModel, StoreCall
+from runlane.store import AcceptInput, Lease, MemoryStore
+from runlane.testing import Fault, FaultPlan, FaultyStore, Hold, ScriptedModel, StoreCall
 from tests.runtime.scenes import CONVERSATION, Scene, held_after, opened
 
 pytestmark = pytest.mark.anyio
@@ -297,3 +303,44 @@ async def test_a_runtime_is_entered_once() -> None:
         with pytest.raises(UsageError):
             async with runtime:
                 pass
+
+
+class _SlowToLease(FaultyStore):
+    """A store whose leases take until they are let go."""
+
+    def __init__(self, inner: MemoryStore) -> None:
+        super().__init__(inner)
+        self.hold = Hold()
+
+    @override
+    @asynccontextmanager
+    async def hold_lease(self, owner_id: str, /) -> AsyncIterator[Lease]:
+        await self.hold.stand()
+        async with self.inner.hold_lease(owner_id) as lease:
+            yield lease
+
+
+async def test_a_runtime_that_is_entered_when_everything_is_cancelled_already_ends_at_once() -> None:
+    """It neither hangs nor leaves anything behind, and neither does a coordinator of lanes."""
+    for manager in (AgentRuntime(MemoryStore(), model=ScriptedModel("never")), LaneCoordinator()):
+        with anyio.fail_after(5), anyio.CancelScope() as scope:
+            scope.cancel()
+            async with manager:
+                await anyio.lowlevel.checkpoint()
+        assert scope.cancelled_caught
+
+
+async def test_a_runtime_whose_entering_is_cancelled_ends_once_its_lease_is_known() -> None:
+    """The lease that was asked for is given back, and nothing waits for ever."""
+    async with MemoryStore() as inner:
+        store = _SlowToLease(inner)
+        async with anyio.create_task_group() as tasks:
+
+            async def enter() -> None:
+                async with AgentRuntime(store, model=ScriptedModel("never")):
+                    await anyio.sleep_forever()
+
+            tasks.start_soon(enter)
+            await store.hold.reached()
+            tasks.cancel_scope.cancel()
+            store.hold.release()

@@ -35,7 +35,8 @@ class TaskHost:
         self._stopped = anyio.Event()
         self._outer = anyio.create_task_group()
         await self._outer.__aenter__()
-        self._tasks = await self._outer.start(self._live)
+        with anyio.CancelScope(shield=True):  # a start that is cancelled waits for the task, which waits for the end
+            self._tasks = await self._outer.start(self._live)
         return self
 
     async def __aexit__(

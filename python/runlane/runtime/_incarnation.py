@@ -42,7 +42,7 @@ class Incarnation:
         """
         self._tasks = tasks
         self._closed, self._changing = anyio.Event(), anyio.Lock()
-        self._lease = await tasks.start(self._hold, self.owner_id)
+        self._lease = await self._register(tasks, self.owner_id)
 
     async def ensure(self, *, lost: bool = False) -> str:
         """Return the id of an owner whose lease is held.
@@ -62,10 +62,15 @@ class Incarnation:
             if self._tasks is None:
                 raise RuntimeClosedError
             owner_id = self._ids.new("owner")
-            self._lease = await self._tasks.start(self._hold, owner_id)
+            self._lease = await self._register(self._tasks, owner_id)
             self._former.add(self.owner_id)
             self.owner_id = owner_id
             return owner_id
+
+    async def _register(self, tasks: TaskGroup, owner_id: str) -> Lease:
+        with anyio.CancelScope(shield=True):  # cancelled, it would wait for the task, which waits for the end
+            lease: Lease = await tasks.start(self._hold, owner_id)
+        return lease
 
     def end(self) -> None:
         """Release every lease."""
