@@ -71,13 +71,13 @@ async def test_a_stop_withdraws_a_run_that_waits_for_another_process() -> None:
 
 
 async def test_an_interrupt_by_another_process_reaches_a_run_that_has_nothing_to_write() -> None:
-    """The provider is silent, so no checkpoint conflicts: the executor looks every few seconds, and stops."""
+    """The provider is silent, so no checkpoint conflicts: the executor looks within five seconds, and stops."""
     hold, model = held_after("half ")
     async with MemoryStore() as store, opened(model, store=store) as one, opened(model, store=store) as two:
         ticket = one.runtime.submit(CONVERSATION, "first")
         await hold.reached()
         await two.runtime.interrupt(CONVERSATION, ticket.run_id)
-        await one.clock.advance(2.4)
+        await one.clock.advance(4.9)
         assert ticket.result.done is False
         await one.clock.advance(0.2)
         result = await ticket.result
@@ -90,7 +90,7 @@ async def test_a_run_that_ends_sooner_is_never_looked_at() -> None:
     async with opened(model) as scene:
         ticket = scene.runtime.submit(CONVERSATION, "first")
         await hold.reached()
-        await scene.clock.advance(2.4)
+        await scene.clock.advance(4.9)
         hold.release()
         await ticket.result
         await scene.clock.advance(10.0)

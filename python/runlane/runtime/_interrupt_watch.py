@@ -36,16 +36,16 @@ class Writing(Protocol):
 
 @dataclass(eq=False, slots=True)
 class _Watched:
-    """An executing run, and the revision it had when it was last thought of."""
+    """An executing run, and the revision it had when it was last thought of, or None if it is new."""
 
     writer: Writing
     token: CancelToken
-    revision: int
+    revision: int | None = None
 
-    def has_written(self) -> bool:
-        """Whether it wrote something since: then it would know by itself."""
+    def is_idle(self) -> bool:
+        """Whether it wrote nothing since this was asked last; what wrote would know by itself."""
         before, self.revision = self.revision, self.writer.run.revision
-        return self.revision != before
+        return self.revision == before
 
 
 class InterruptWatch:
@@ -70,7 +70,7 @@ class InterruptWatch:
     @contextmanager
     def watch(self, writer: Writing, token: CancelToken, /) -> Iterator[None]:
         """Watch a run for the length of a block."""
-        watched = _Watched(writer, token, writer.run.revision)
+        watched = _Watched(writer, token)
         self._runs.add(watched)
         if not self._works and self._tasks is not None:
             self._works = True
@@ -83,13 +83,15 @@ class InterruptWatch:
     async def _work(self) -> None:
         try:
             while self._runs:
-                seen = tuple(self._runs)
                 await self._clock.sleep(_EVERY)
-                for watched in seen:
-                    if watched in self._runs and not watched.token.cancelled and not watched.has_written():
-                        await self._look(watched)
+                await self._look_at_all()
         finally:
             self._works = False
+
+    async def _look_at_all(self) -> None:
+        for watched in tuple(self._runs):
+            if watched in self._runs and not watched.token.cancelled and watched.is_idle():
+                await self._look(watched)
 
     async def _look(self, watched: _Watched) -> None:
         own = watched.writer.run
