@@ -1,6 +1,5 @@
 """Lanes, submission, runs, recovery."""
 
-from runlane.runtime._announcing import OnPublishError, Publisher
 from runlane.runtime._blocking import BlockingRuntime
 from runlane.runtime._compaction import StructuredCompaction
 from runlane.runtime._compaction_run import compact_in_run, compaction_is_due
@@ -27,6 +26,7 @@ from runlane.runtime._config import (
 from runlane.runtime._context_usage import ContextUsage, context_usage
 from runlane.runtime._coordinator import CloseResult, CoordinatedRun, LaneCoordinator, StopReason
 from runlane.runtime._core import ModelRequest, ModelSource
+from runlane.runtime._courier import OnPublishError, Publisher
 from runlane.runtime._files import FilesConfig, GeneratedFile, KeepFile
 from runlane.runtime._history_config import HistoryConfig, ProjectHistory, PromptConfig
 from runlane.runtime._history_seeds import SeedPlacement

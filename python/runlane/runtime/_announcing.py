@@ -1,16 +1,14 @@
 """What a run tells: durable events out of committed commands, transient ones as they happen.
 
-Publishing follows the commit. Events go to the hub, which never waits, and to the configured publisher, which may be
-slow or fail without the run noticing more than the time it takes.
+Publishing follows the commit. Events go to the hub and to the configured publisher; neither is waited for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from typing import Final, Literal, TypedDict, Unpack
 
 from runlane.clock import Clock
-from runlane.contracts import resolve
 from runlane.delivery import (
     AdmissionEvent,
     AssistantDeltaEvent,
@@ -41,6 +39,7 @@ from runlane.records import (
     ToolResultPart,
     Usage,
 )
+from runlane.runtime._courier import Courier
 from runlane.store import (
     AcceptInput,
     Applied,
@@ -53,14 +52,7 @@ from runlane.store import (
     RecordRunOperation,
 )
 
-__all__ = ["OnPublishError", "Publisher", "Publishing", "RunVoice", "duplicate_events", "durable_events"]
-
-Publisher = Callable[[RuntimeEvent], Awaitable[None] | None]
-"""Called with every event, in order; may be a coroutine function. What it raises never fails a run."""
-
-OnPublishError = Callable[[RuntimeEvent, Exception], Awaitable[None] | None]
-"""Called when a publisher raised; what it raises itself is swallowed."""
-
+__all__ = ["Publishing", "RunVoice", "duplicate_events", "durable_events"]
 
 _TOOL_STATUS: Final[dict[ToolOutcome, Literal["completed", "failed", "interrupted"]]] = {
     "success": "completed",
@@ -77,52 +69,35 @@ class Extras(TypedDict, total=False):
 
 
 class Publishing:
-    """Where events go."""
+    """Where events go.
 
-    def __init__(
-        self, hub: EventHub, publisher: Publisher | None = None, on_error: OnPublishError | None = None
-    ) -> None:
+    Attributes:
+        courier: Hands them to the configured publisher; None if there is none.
+    """
+
+    def __init__(self, hub: EventHub, courier: Courier | None = None) -> None:
         """Publish to a hub, and to a publisher if there is one."""
         self.hub = hub
-        self._publisher = publisher
-        self._on_error = on_error
-
-    @property
-    def has_publisher(self) -> bool:
-        """Whether telling leaves something to await."""
-        return self._publisher is not None
+        self.courier = courier
 
     def wanted(self, conversation_id: str, /) -> bool:
         """Whether events of a conversation reach anybody."""
-        return self._publisher is not None or self.hub.listens(conversation_id)
+        return self.courier is not None or self.hub.listens(conversation_id)
 
-    def tell(self, event: RuntimeEvent, /) -> Awaitable[None] | None:
-        """Hand an event to the hub; returns what is left to await, if there is a publisher."""
+    def tell(self, event: RuntimeEvent, /) -> None:
+        """Hand an event to the hub and to the publisher; never waits for either."""
         self.hub.publish(event)
-        return None if self._publisher is None else self._publish(event)
+        if self.courier is not None:
+            self.courier.publish(event)
 
-    async def tell_all(self, events: Iterable[RuntimeEvent], /) -> None:
-        """Hand events to the hub at once, then to the publisher one by one."""
+    def tell_all(self, events: Iterable[RuntimeEvent], /) -> None:
+        """Hand events over in order, to the hub first."""
         told = list(events)
         for event in told:
             self.hub.publish(event)
-        if self._publisher is not None:
+        if self.courier is not None:
             for event in told:
-                await self._publish(event)
-
-    async def _publish(self, event: RuntimeEvent) -> None:
-        try:
-            if self._publisher is not None:
-                await resolve(self._publisher(event))
-        except Exception as error:  # noqa: BLE001 - a publisher never fails a run
-            await self._report(event, error)
-
-    async def _report(self, event: RuntimeEvent, error: Exception) -> None:
-        try:
-            if self._on_error is not None:
-                await resolve(self._on_error(event, error))
-        except Exception:  # noqa: BLE001, S110 - the hook for failures has nobody left to tell
-            pass
+                self.courier.publish(event)
 
 
 def durable_events(
@@ -256,12 +231,12 @@ class RunVoice:
         self._clock = clock
         self.sequence = told
 
-    def text(self, text: str, /) -> Awaitable[None] | None:
+    def text(self, text: str, /) -> None:
         """More visible text."""
         self.sequence += 1
         if not self._publishing.wanted(self._conversation_id):
-            return None
-        return self._publishing.tell(
+            return
+        self._publishing.tell(
             AssistantDeltaEvent(
                 conversation_id=self._conversation_id,
                 run_id=self._run_id,
@@ -272,11 +247,11 @@ class RunVoice:
             )
         )
 
-    def reasoning(self, delta: ReasoningDelta, envelope: ProviderEnvelope | None, /) -> Awaitable[None] | None:
+    def reasoning(self, delta: ReasoningDelta, envelope: ProviderEnvelope | None, /) -> None:
         """The model begins to think, thinks on, or stops."""
         self.sequence += 1
         if not self._publishing.wanted(self._conversation_id):
-            return None
+            return
         conversation_id, run_id, epoch, at = self._conversation_id, self._run_id, self._epoch, self._clock.now()
         event: RuntimeEvent
         if delta.phase == "delta":
@@ -299,13 +274,13 @@ class RunVoice:
                 sequence=self.sequence,
                 provider=envelope,
             )
-        return self._publishing.tell(event)
+        self._publishing.tell(event)
 
-    def attempt_reset(self, attempt: int, /) -> Awaitable[None] | None:
+    def attempt_reset(self, attempt: int, /) -> None:
         """What was said since the last attempt began is taken back; the attempt of this number begins."""
         self.sequence += 1
         if not self._publishing.wanted(self._conversation_id):
-            return None
+            return
         event = AttemptResetEvent(
             conversation_id=self._conversation_id,
             run_id=self._run_id,
@@ -314,15 +289,13 @@ class RunVoice:
             sequence=self.sequence,
             attempt=attempt,
         )
-        return self._publishing.tell(event)
+        self._publishing.tell(event)
 
-    def progress(
-        self, call: ToolCallPart, message: str, progress: float | None, total: float | None, /
-    ) -> Awaitable[None] | None:
+    def progress(self, call: ToolCallPart, message: str, progress: float | None, total: float | None, /) -> None:
         """A running call says how far it is."""
         self.sequence += 1
         if not self._publishing.wanted(self._conversation_id):
-            return None
+            return
         event = ToolProgressEvent(
             conversation_id=self._conversation_id,
             run_id=self._run_id,
@@ -335,13 +308,13 @@ class RunVoice:
             progress=progress,
             total=total,
         )
-        return self._publishing.tell(event)
+        self._publishing.tell(event)
 
-    def tool(self, part: ToolCallPart | ToolResultPart, /) -> Awaitable[None] | None:
+    def tool(self, part: ToolCallPart | ToolResultPart, /) -> None:
         """A tool call started, or ended."""
         self.sequence += 1
         if not self._publishing.wanted(self._conversation_id):
-            return None
+            return
         event = ToolStatusEvent(
             conversation_id=self._conversation_id,
             run_id=self._run_id,
@@ -354,4 +327,4 @@ class RunVoice:
             input=part.input if isinstance(part, ToolCallPart) else None,
             output=part.output if isinstance(part, ToolResultPart) else None,
         )
-        return self._publishing.tell(event)
+        self._publishing.tell(event)

@@ -10,8 +10,8 @@ from runlane.contracts import require_sync
 from runlane.errors import UsageError
 from runlane.models import RetryPolicy
 from runlane.observability import RunEventSink
-from runlane.runtime._announcing import OnPublishError, Publisher
 from runlane.runtime._config_checks import check_observers, one_of, seconds, whole
+from runlane.runtime._courier import OnPublishError, Publisher
 from runlane.runtime._files import FilesConfig
 from runlane.runtime._history_config import HistoryConfig, PromptConfig
 from runlane.runtime._policies import ChoosePolicy, InputPolicy, LaneKey, Preflight, check_policy
@@ -99,10 +99,13 @@ class DeliveryConfig:
     """How events reach listeners.
 
     Attributes:
-        capacity: Events a subscriber may be behind before it loses transient ones and gets a `Gap`; 1,000.
-        publisher: Called with every event, in order, or None. It may be a coroutine function; a run waits for it, so
-            it should hand over quickly. What it raises never fails a run.
-        on_publish_error: Called with the event and the error when the publisher raised, or None.
+        capacity: Events a subscriber may be behind before it loses transient ones and gets a `Gap`, and a publisher
+            before it misses some; 1,000.
+        publisher: Called with every event, in order, or None. It may be a coroutine function: what it leaves to await
+            is awaited beside the runs, one event after another. A plain function is called on the way of a run and
+            must not block. What it raises never fails a run.
+        on_publish_error: Called with the event and the error when the publisher raised, took longer than 30 seconds
+            for an event, or was `capacity` events behind and missed one (a `BudgetError`); or None.
 
     Raises:
         UsageError, InvalidValueError: A value of the wrong type or outside its range; names the field.

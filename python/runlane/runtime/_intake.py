@@ -77,13 +77,16 @@ class Intake:
                 return None
             text = repair_text(part.text)
             self._draft.add_text(text)
-            return self._voice.text(text)
+            self._voice.text(text)
+            return None
         if isinstance(part, ReasoningDelta):
             thought = _repaired(part)
-            return self._voice.reasoning(thought, self._draft.add_reasoning(thought, self.provider_id))
+            self._voice.reasoning(thought, self._draft.add_reasoning(thought, self.provider_id))
+            return None
         if isinstance(part, ToolCallPart | ToolResultPart):
             self._draft.add(part)
-            return self._voice.tool(part)
+            self._voice.tool(part)
+            return None
         if isinstance(part, ToolApprovalRequestPart | ToolApprovalResponsePart):
             self._draft.add(part)
             return None

@@ -73,7 +73,7 @@ class ConversationLane:
             if settled is not None:
                 settled(outcomes)
             if self._publishing.wanted(self.conversation_id):
-                await self._publishing.tell_all(self._events(commands, applied, outcomes[-1], extras))
+                self._publishing.tell_all(self._events(commands, applied, outcomes[-1], extras))
         return outcomes
 
     def _events(

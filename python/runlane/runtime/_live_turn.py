@@ -352,7 +352,5 @@ class LiveTurn:
                 command_id=core.ids.new("command"), at=core.clock.now(), run_id=run_id, attempt=decision.attempt
             )
         )
-        telling = self._voice.attempt_reset(decision.attempt)
-        if telling is not None:
-            await telling
+        self._voice.attempt_reset(decision.attempt)
         return True

@@ -22,6 +22,7 @@ from runlane.runtime._config_checks import one_of
 from runlane.runtime._control import Control
 from runlane.runtime._coordinator import CloseResult, CoordinatedRun, LaneCoordinator, StopReason
 from runlane.runtime._core import ModelSource, RuntimeCore
+from runlane.runtime._courier import Courier
 from runlane.runtime._history_seeds import SeedPlacement, seed_messages
 from runlane.runtime._host import TaskHost
 from runlane.runtime._idle_watch import IdleWatch
@@ -99,7 +100,10 @@ class AgentRuntime:
         self._recovers = recover_on_start
         delivery = self._config.delivery
         self._hub = EventHub()
-        publishing = Publishing(self._hub, delivery.publisher, delivery.on_publish_error)
+        courier = None
+        if delivery.publisher is not None:
+            courier = Courier(delivery.publisher, delivery.on_publish_error, delivery.capacity)
+        publishing = Publishing(self._hub, courier)
         calls = StoreCalls(store, self._clock)
         self._core = RuntimeCore(
             incarnation=Incarnation(store, self._ids),
@@ -149,6 +153,8 @@ class AgentRuntime:
             stack.callback(self._host.cancel)
             stack.callback(self._core.incarnation.end)
             await self._core.incarnation.begin(tasks)
+            if self._core.publishing.courier is not None:
+                await stack.enter_async_context(self._core.publishing.courier)
             await stack.enter_async_context(self._core.lanes)
             self._core.idle_watch.start(tasks)
             self._core.interrupt_watch.start(tasks)

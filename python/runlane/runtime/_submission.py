@@ -287,10 +287,25 @@ class Submissions:
             ticket.accepted.follow(ticket.admission)
             self._follow_duplicate(ticket, outcome)
         elif isinstance(outcome, Applied):
-            ticket.accepted.follow(ticket.admission)
+            self._accept(ticket)
             self._start(submission, message, outcome.delta.runs[-1])
         else:
             raise RuntimeConflictError("the conversation or the run to join has changed", operation="submit")
+
+    def _accept(self, ticket: RunTicket) -> None:
+        """Settle `accepted` once the publisher has been told, without anything else waiting for that."""
+        courier = self._core.publishing.courier
+        if courier is None or not courier.is_behind or self._tasks is None:
+            ticket.accepted.follow(ticket.admission)
+            return
+
+        async def settle() -> None:
+            try:
+                await courier.flush()
+            finally:
+                ticket.accepted.follow(ticket.admission)
+
+        self._tasks.start_soon(settle, name=f"publishing of {ticket.run_id}")
 
     def _start(self, submission: Submission, message: Message, run: Run) -> None:
         """Put a run into its lane, or note that it has grown; offer the input; stop what executes, if that is meant."""

@@ -33,7 +33,6 @@ from runlane.runtime._announcing import RunVoice
 from runlane.runtime._core import RuntimeCore
 from runlane.runtime._effects import effect_entry, effect_event_id
 from runlane.runtime._left_open import AnsweredCall, LeftOpen, spoken_rounds
-from runlane.runtime._progress_queue import ProgressQueue
 from runlane.runtime._turn import Turn, TurnPart
 from runlane.runtime._turn_writer import TurnWriter, holds
 from runlane.tools import (
@@ -54,9 +53,6 @@ Emit: TypeAlias = Callable[[TurnPart], Awaitable[None]]
 
 _LONGEST_ID: Final = 500
 """Characters of a call's id that are kept where it has to be told from another."""
-
-_TELL_WITHIN: Final = 1.0
-"""Seconds a publisher has for what is told of a call that was cut off."""
 
 
 async def answer_calls(
@@ -129,7 +125,6 @@ class RunTools:
         self._running = 0
         self._reserved: frozenset[str] = frozenset()
         self.waits = False
-        self._queue = ProgressQueue()
         run = writer.run
         self.fence = ToolFenceLifecycle(
             ToolFenceConfig(
@@ -291,12 +286,10 @@ class RunTools:
         return True
 
     async def _run_all(self, ready: Sequence[_Plan], results: dict[str, ToolResultPart]) -> None:
-        has_publisher = self._core.publishing.has_publisher
-        if len(ready) < 2 and not has_publisher:  # noqa: PLR2004 - one call needs no group
+        if len(ready) < 2:  # noqa: PLR2004 - one call needs no group
             for plan in ready:
                 await self._one(plan, results)
             return
-        queue = self._queue = ProgressQueue()
         failures: list[Exception] = []
 
         async def run(plan: _Plan) -> None:
@@ -307,12 +300,8 @@ class RunTools:
                 tasks.cancel_scope.cancel()
 
         async with anyio.create_task_group() as tasks:
-            if has_publisher:
-                tasks.start_soon(queue.work)
-            async with anyio.create_task_group() as calls:
-                for plan in ready:
-                    calls.start_soon(run, plan)
-            queue.end()
+            for plan in ready:
+                tasks.start_soon(run, plan)
         if failures:
             raise failures[0]
 
@@ -325,7 +314,7 @@ class RunTools:
             result = await self._tools.carry_out(mounted)
         except BaseException:
             self._tools.let_go(mounted)
-            await self._tell_interrupted(mounted.call)
+            self._tell_interrupted(mounted.call)
             raise
         finally:
             self._running -= 1
@@ -334,7 +323,7 @@ class RunTools:
             await self._writer.checkpoint()
 
     def _progress(self, call: ToolCallPart, message: str, progress: float | None, total: float | None) -> None:
-        self._queue.put(self._voice.progress(call, message, progress, total))
+        self._voice.progress(call, message, progress, total)
 
     async def _take(self, result: ToolResultPart, results: dict[str, ToolResultPart]) -> None:
         results[result.call_id] = result
@@ -381,13 +370,8 @@ class RunTools:
             return "run_interrupted"
         return None
 
-    async def _tell_interrupted(self, call: ToolCallPart) -> None:
-        telling = self._voice.tool(
-            ToolResultPart(call_id=call.call_id, tool_name=call.tool_name, outcome="interrupted")
-        )
-        if telling is not None:
-            with anyio.move_on_after(_TELL_WITHIN, shield=True):
-                await telling
+    def _tell_interrupted(self, call: ToolCallPart) -> None:
+        self._voice.tool(ToolResultPart(call_id=call.call_id, tool_name=call.tool_name, outcome="interrupted"))
 
 
 def _outcome_unknown(reason: str | None) -> ToolError:
