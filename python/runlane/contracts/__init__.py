@@ -43,6 +43,7 @@ from runlane.contracts._scalars import (
     timestamp_ms,
 )
 from runlane.contracts._search import SearchHit
+from runlane.contracts._stray import stray_ends
 
 __all__ = [
     "AsyncSink",
@@ -94,6 +95,7 @@ __all__ = [
     "require_sync",
     "resolve",
     "schema_for",
+    "stray_ends",
     "sync_result",
     "timestamp_ms",
 ]

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from runlane.contracts import stray_ends
 from runlane.delivery import BoundedSink, RuntimeEvent, SinkDrop, SinkLimits, let_go
 from runlane.errors import BudgetError
 
@@ -53,7 +54,8 @@ class Courier(BoundedSink[_Delivery]):
         """Hand an event over; never waits, never raises."""
         rest: Awaitable[object] | None
         try:
-            rest = self._publisher(event)
+            with stray_ends("delivery.publisher"):
+                rest = self._publisher(event)
         except Exception as error:  # noqa: BLE001 - a publisher never fails a run
             rest = self._report(event, error)
         if rest is not None:
@@ -61,7 +63,8 @@ class Courier(BoundedSink[_Delivery]):
 
     async def _deliver(self, delivery: _Delivery) -> None:
         try:
-            await delivery.rest
+            with stray_ends("delivery.publisher"):
+                await delivery.rest
         except Exception as error:  # noqa: BLE001 - likewise
             self._failures.append((delivery.event, error))
         while self._failures:
@@ -84,5 +87,5 @@ class Courier(BoundedSink[_Delivery]):
 
 
 async def _quietly(rest: Awaitable[object]) -> None:
-    with suppress(Exception):
+    with suppress(Exception), stray_ends("delivery.on_publish_error"):
         await rest

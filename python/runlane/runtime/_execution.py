@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anyio
 
-from runlane.contracts import CancelToken
+from runlane.contracts import CancelToken, stray_ends
 from runlane.runtime._acquiring import Acquired, acquire
 from runlane.runtime._coordinator import LaneItem
 from runlane.runtime._core import RuntimeCore, Work
@@ -118,7 +118,7 @@ class _Execution:
         )
         ending: Ending | None = None
         try:
-            with anyio.CancelScope() as scope, signal.bind(scope):
+            with anyio.CancelScope() as scope, signal.bind(scope), stray_ends("driver"):
                 await turn.tools.mount()
                 ending = await self._accepted(turn, ending_for_outcome(await self._core.driver.drive(turn)))
         except OwnershipLostError:
@@ -132,7 +132,7 @@ class _Execution:
     ) -> StepPrompt | Exception:
         """Prepare inside the run: what has to be written first is."""
         try:
-            with anyio.CancelScope() as scope, signal.bind(scope):
+            with anyio.CancelScope() as scope, signal.bind(scope), stray_ends("prompt"):
                 return await preparation.inside(writer)
         except OwnershipLostError:
             raise

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import anyio
 from anyio.abc import TaskGroup
 
-from runlane.contracts import resolve, sync_result
+from runlane.contracts import resolve, stray_ends, sync_result
 from runlane.delivery import Subscription, placeholder_for
 from runlane.errors import RuntimeClosedError, RuntimeConflictError
 from runlane.records import Message, Run
@@ -201,7 +201,8 @@ class Submissions:
         """
         preflight = self._core.config.runs.preflight
         if preflight is not None and not self.closed:
-            await resolve(preflight(given))
+            with stray_ends("runs.preflight"):
+                await resolve(preflight(given))
         if self.closed:
             raise RuntimeClosedError
 

@@ -36,6 +36,7 @@ from runlane.contracts import (
     ToolResult,
     annotate_error,
     resolve,
+    stray_ends,
     sync_result,
 )
 from runlane.diagnostics import DiagnosticContext, DiagnosticSpanFields
@@ -340,16 +341,21 @@ def _in_thread(call: Invocation) -> object:
     definition = call.tool.definition
     try:
         output = run_steps(call.tool, call.value, call.context, definition.before, definition.after)
-    except BaseException as error:
+    except Exception as error:
         call.course.fail(error, call.context.signal)
         raise
+    except BaseException as error:
+        failure = UsageError("tried to end its thread, or the program", argument=call.tool.id)
+        call.course.fail(failure, call.context.signal)
+        raise failure from error
     call.course.settle("succeeded")
     return output
 
 
 async def _awaited(call: Invocation) -> object:
     definition = call.tool.definition
-    return await await_steps(call.tool, call.value, call.context, definition.before, definition.after)
+    with stray_ends(call.tool.id):
+        return await await_steps(call.tool, call.value, call.context, definition.before, definition.after)
 
 
 async def _bounded(call: Invocation, work: Callable[[Invocation], Awaitable[object]]) -> object:
