@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.semconv.attributes import error_attributes
 from opentelemetry.semconv.schemas import Schemas
 from opentelemetry.trace import SpanKind
+from typing_extensions import override
 
 from runlane.delivery import DurableEvent, RuntimeEvent, fold_events
 from runlane.errors import ProviderError, ToolError
@@ -418,3 +419,28 @@ def test_what_is_never_ended_is_bounded_and_can_be_closed() -> None:
     assert (tracer.open_runs, len(collector.spans)) == (4, 3)
     tracer.close(2_000_000_000_000_000_000)
     assert (tracer.open_runs, len(collector.spans)) == (0, 7)
+
+
+class _Broken(SpanProcessor):
+    """A processor that fails at the beginning and at the end of each span."""
+
+    @override
+    def on_start(self, span: object, parent_context: object = None) -> None:
+        raise OSError("exporter")
+
+    @override
+    def on_end(self, span: object) -> None:
+        raise OSError("exporter")
+
+
+@both_loops
+async def test_a_broken_span_processor_costs_a_run_nothing() -> None:
+    """What tracing raises is reported as a failure of the publisher; the run ends as it would have."""
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(_Broken())
+    tracer, failures = RunTracer(provider), list[Exception]()
+    delivery = DeliveryConfig(publisher=tracer.publish, on_publish_error=lambda _, error: failures.append(error))
+    async with opened(ScriptedModel("Blue."), config=RuntimeConfig(delivery=delivery, observers=(tracer,))) as scene:
+        result = await scene.runtime.submit(CONVERSATION, "one").result
+    assert result.reason == "success"
+    assert {str(error) for error in failures} == {"exporter"}

@@ -218,10 +218,10 @@ def check_after(after: int | EventCursor | None, /) -> None:
     Raises:
         UsageError: It is neither None, a cursor, nor an integer of at least 0.
     """
-    given: object = after
-    if isinstance(given, EventCursor):
-        given = given.snapshot_version
-    if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 0):
-        raise UsageError(
-            "must be a conversation version (an integer of at least 0), an EventCursor or None", argument="after"
-        )
+    version = after.snapshot_version if isinstance(after, EventCursor) else after
+    if version is not None and not _is_version(version):
+        raise UsageError("must be a conversation version (an integer from 0), an EventCursor or None", argument="after")
+
+
+def _is_version(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
