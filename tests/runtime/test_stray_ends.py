@@ -8,14 +8,18 @@ import anyio
 import pytest
 
 from runlane.errors import UsageError
+from runlane.prompt import PromptSection
 from runlane.runtime import (
     AgentProtocol,
+    AgentRuntime,
     DeliveryConfig,
     LoopConfig,
+    PromptConfig,
     RunsConfig,
     RuntimeConfig,
     StopPolicy,
 )
+from runlane.store import MemoryStore
 from runlane.testing import ScriptedModel
 from runlane.tools import tool
 from tests.runtime.scenes import CONVERSATION, opened
@@ -73,6 +77,33 @@ async def test_a_callback_that_ends_more_than_itself_fails_its_run_at_most(
         result = await scene.runtime.submit(CONVERSATION, "Go.").result
         assert await scene.store.list_active_runs(CONVERSATION) == ()
     assert (result.reason == "success") == (place == "publisher")
+
+
+@pytest.mark.parametrize("ends", [_cancelled_elsewhere, _exits])
+@pytest.mark.parametrize("place", ["model", "section"])
+async def test_a_preparation_that_ends_more_than_itself_fails_its_own_run(place: str, ends: Callable[..., Any]) -> None:
+    """The other conversations of the runtime go on."""
+    is_first = True
+
+    async def render(*_: object) -> Any:  # noqa: ANN401 - a model, or a text
+        nonlocal is_first
+        if not is_first:
+            return ScriptedModel("Done.") if place == "model" else "Be brief."
+        is_first = False
+        return await ends()
+
+    config = RuntimeConfig(prompt=PromptConfig(sections=(PromptSection(name="p", render=render),)))
+    async with (
+        MemoryStore() as store,
+        AgentRuntime(
+            store,
+            model=render if place == "model" else ScriptedModel("Done."),
+            config=None if place == "model" else config,
+        ) as runtime,
+    ):
+        failed = await runtime.submit("a", "Go.").result
+        assert failed.reason == "runtime_failure"
+        assert (await runtime.submit("b", "Go.").result).text == "Done."
 
 
 @pytest.mark.parametrize("ends", [_cancelled_elsewhere, _exits])

@@ -20,7 +20,7 @@ from typing import Final
 
 import anyio
 
-from runlane.contracts import CancelToken
+from runlane.contracts import CancelToken, stray_ends
 from runlane.errors import (
     ConversationPurgedError,
     LeaseLostError,
@@ -136,7 +136,7 @@ class _Acquisition:
             return self._signal.error()
         await self._lane.show(self._work.run)
         try:
-            with anyio.CancelScope() as scope, self._signal.bind(scope):
+            with anyio.CancelScope() as scope, self._signal.bind(scope), stray_ends("prompt"):
                 return await self._prompt()
         except Exception as error:  # noqa: BLE001 - becomes the end of the run
             return error
