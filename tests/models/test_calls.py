@@ -147,6 +147,16 @@ def test_a_lone_surrogate_in_arguments_is_repaired_in_the_input_only() -> None:
     assert call.input == {"\ufffd": "a\ufffd", "b": ["😀"]}
 
 
+def test_arguments_that_are_no_text_are_repaired_once() -> None:
+    """A lone surrogate that a provider let through, of an own protocol for instance, becomes U+FFFD in the text too."""
+    halves = (
+        FunctionCallDelta(0, id="c", name="f", arguments='{"a":"\ud83d'),
+        FunctionCallDelta(0, arguments='\ude00\ud800"}'),
+    )
+    (call,) = collected(*halves).finish()
+    assert (call.arguments, call.input) == ('{"a":"\U0001f600\ufffd"}', {"a": "\U0001f600\ufffd"})
+
+
 def test_what_the_provider_attached_is_kept_for_it() -> None:
     """Extras of any fragment end up in the envelope under the provider's key; without a provider they are left out."""
     delta = FunctionCallDelta(0, id="c", name="f", provider_options={"extra_content": {"sig": "x"}})

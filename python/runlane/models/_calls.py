@@ -12,7 +12,7 @@ from typing import Final, NoReturn, Protocol, TypeAlias
 from pydantic import JsonValue, ValidationError
 
 from runlane.models._messages import model_protocol_error
-from runlane.models._repair import repair_value
+from runlane.models._repair import repair_text, repair_value
 from runlane.models._stream import FunctionCallDelta
 from runlane.records import JsonObject, ProviderEnvelope, ToolCallPart
 
@@ -181,9 +181,10 @@ class _Collector:
         if not buffer.id or not buffer.name:
             self._fail(f"call {buffer.index} has no {'name' if buffer.id else 'id'}")
         call = buffer.snapshot()
-        fields: dict[str, object] = {"call_id": call.id, "tool_name": call.name, "arguments": call.arguments}
+        arguments = repair_text(call.arguments)
+        fields: dict[str, object] = {"call_id": call.id, "tool_name": call.name, "arguments": arguments}
         with suppress(ValueError):  # no input is how a call says that its arguments are not JSON
-            fields["input"] = parse_arguments(call.arguments)
+            fields["input"] = parse_arguments(arguments)
         if buffer.options and self._provider:
             fields["provider"] = ProviderEnvelope(provider=self._provider, data=buffer.options)
         try:
