@@ -8,6 +8,7 @@ import pytest
 
 from runlane.errors import InvalidValueError, RunlaneError, UsageError
 from runlane.runtime import AgentRuntime, RecordIds, RunsConfig, RuntimeConfig
+from runlane.store import MemoryStore
 from runlane.testing import ScriptedModel
 from tests.hostile import broken, hostile_object
 from tests.runtime.scenes import CONVERSATION, opened
@@ -149,3 +150,13 @@ async def test_a_choice_that_must_be_awaited_is_refused_and_closed(name: str) ->
             scene.runtime.submit(CONVERSATION, "Hi")
         gc.collect()
     assert caught.value.argument == f"runs.{name}"
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"), [("clock", 5), ("ids", "x"), ("recover_on_start", "yes"), ("instructions", "\ud800")]
+)
+async def test_what_a_runtime_is_made_of_is_refused_by_name(name: str, bad: object) -> None:
+    """At once, not when it is first used."""
+    with pytest.raises(RunlaneError) as caught:
+        AgentRuntime(MemoryStore(), model=ScriptedModel("ok"), **{name: bad})  # type: ignore[arg-type]
+    assert getattr(caught.value, "argument", None) == name

@@ -91,8 +91,10 @@ class AgentRuntime:
 
         Raises:
             UsageError: An argument of the wrong kind.
+            InvalidValueError: `instructions` is no text that can be stored.
         """
         _check_arguments(store, model, instructions, config)
+        _check_sources(clock, ids, recover_on_start)
         self._store = store
         self._config = config or RuntimeConfig()
         self._clock: Clock = clock or SystemClock()
@@ -534,5 +536,17 @@ def _check_arguments(store: object, model: object, instructions: object, config:
         raise UsageError("must be a ChatProvider, a ResolvedModel or a callable", argument="model")
     if instructions is not None and not isinstance(instructions, str):
         raise UsageError("must be a text or None", argument="instructions")
+    if instructions is not None and not isinstance(instructions, str):
+        raise UsageError("must be a text or None", argument="instructions")
+    if instructions:
+        read_text(instructions, "instructions")
     if config is not None and not isinstance(config, RuntimeConfig):
         raise UsageError("must be a RuntimeConfig or None", argument="config")
+
+
+def _check_sources(clock: object, ids: object, recover_on_start: object) -> None:
+    for argument, value, names in (("clock", clock, ("now", "monotonic", "sleep")), ("ids", ids, ("new",))):
+        if value is not None and not all(callable(getattr(value, name, None)) for name in names):
+            raise UsageError(f"must have {', '.join(names)}, or be None", argument=argument)
+    if not isinstance(recover_on_start, bool):
+        raise UsageError("must be True or False", argument="recover_on_start")
