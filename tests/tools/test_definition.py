@@ -286,3 +286,10 @@ def test_three_forms_of_docstrings_are_read(docstring: str) -> None:
     properties: Any = registry_of(made).require("take").input_schema["properties"]
     assert made.description == "Do it."
     assert [properties[name]["description"] for name in "ab"] == ["The first.", "The second, longer."]
+
+
+def test_what_does_not_tell_its_parameters_is_no_tool() -> None:
+    """A built-in class has no signature."""
+    with pytest.raises(UsageError) as caught:
+        tool(int, id="number", description="Make a number.")
+    assert caught.value.argument == "number"

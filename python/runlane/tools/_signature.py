@@ -228,7 +228,7 @@ class _Call(Generic[R]):
         self._positional: list[str] = []
         self.parameters: dict[str, inspect.Parameter] = {}
         hints = _hints(function, name)
-        for key, parameter in inspect.signature(function).parameters.items():
+        for key, parameter in _parameters(function, name).items():
             if parameter.kind in _VARIADIC:
                 raise UsageError("takes a variable number of arguments; name them", argument=f"{name}.{key}")
             if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
@@ -263,6 +263,13 @@ class _Call(Generic[R]):
                 break
             args.append(named.pop(key))
         return args, named
+
+
+def _parameters(function: Callable[..., Any], name: str) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(function).parameters
+    except ValueError:
+        raise UsageError("does not tell its parameters; wrap it in a typed function", argument=name) from None
 
 
 def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
