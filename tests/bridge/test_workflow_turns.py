@@ -219,12 +219,14 @@ async def test_b9_a_call_that_needs_consent_ends_the_turn_and_the_next_goes_on()
 async def test_b9_calls_in_flight_are_finished_before_a_turn_waits_for_consent() -> None:
     """Calls beside the one that waits get their results on record, and none of them is made again with the consent."""
     entered: list[str] = []
-    is_asked = anyio.Event()
+    is_asked, are_in_flight = anyio.Event(), anyio.Event()
 
     @tool(id="slow")
     async def slow(name: str) -> str:
         """Take longer than the question."""
         entered.append(name)
+        if len(entered) == 2:
+            are_in_flight.set()
         await is_asked.wait()
         await anyio.lowlevel.checkpoint()
         return name
@@ -241,8 +243,10 @@ async def test_b9_calls_in_flight_are_finished_before_a_turn_waits_for_consent()
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(one, "slow", {"name": "x"})
-            tasks.start_soon(one, "send", {"to": "a"})
             tasks.start_soon(one, "slow", {"name": "y"})
+            # An event loop may begin tasks in any order, and a question that comes first stops the others unbegun.
+            await are_in_flight.wait()
+            tasks.start_soon(one, "send", {"to": "a"})
         return {"out": [found[key] for key in sorted(found)]}
 
     config = driving(node("a", way(complete="out"), run=side_by_side))

@@ -95,10 +95,6 @@ class Telling:
         """Return the wall time in Unix milliseconds."""
         return timestamp_ms(self._clock.now())
 
-    def elapsed(self, started: float) -> int:
-        """Return the milliseconds since a monotonic reading."""
-        return elapsed_ms(started, self._clock.monotonic())
-
     # --- the run and its rounds ----------------------------------------------------------------------------------
 
     async def run_started(self, *, is_workflow: bool, max_rounds: int) -> None:

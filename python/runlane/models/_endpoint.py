@@ -14,11 +14,20 @@ from pydantic import JsonValue
 
 from runlane.errors import InvalidValueError, MissingCredentialError
 from runlane.models._failure import ErrorReply, status_phrase
-from runlane.models._http import check_url
+from runlane.models._http import check_url, is_loopback
 from runlane.models._repair import parse_json
 from runlane.models._wire import Refusal
 
-__all__ = ["Endpoint", "error_body", "find_key", "read_refusal", "request_headers", "secrets_of", "split_base_url"]
+__all__ = [
+    "Endpoint",
+    "bearer_endpoint",
+    "error_body",
+    "find_key",
+    "read_refusal",
+    "request_headers",
+    "secrets_of",
+    "split_base_url",
+]
 
 _REDIRECTS: Final = range(300, 400)
 _SECRET_WORDS: Final = ("auth", "key", "token", "secret", "cookie")
@@ -120,6 +129,37 @@ def secrets_of(key: str, given: Mapping[str, str]) -> tuple[str, ...]:
     values = [value for name, value in given.items() if any(word in name.lower() for word in _SECRET_WORDS)]
     values += [value.removeprefix("Bearer ") for value in values]
     return tuple(sorted({secret for secret in (key, *values) if secret}, key=len, reverse=True))
+
+
+def bearer_endpoint(  # noqa: PLR0913 - the facts of an address, all but the first two by name
+    provider: str,
+    path: str,
+    /,
+    *,
+    model: str,
+    base_url: str,
+    api_key: str | None,
+    api_key_variable: str,
+    headers: Mapping[str, str],
+) -> Endpoint:
+    """Return an endpoint whose address ends in `path` and whose key goes as a bearer token, as OpenAI's do.
+
+    Raises:
+        InvalidValueError: The URL, the key or a header cannot be used.
+        MissingCredentialError: No key is given, and the endpoint is not on this machine.
+    """
+    shown, query = split_base_url(base_url, path)
+    key = find_key(api_key, (api_key_variable,), provider=provider, needed=not is_loopback(shown))
+    return Endpoint(
+        provider=provider,
+        model=model,
+        base_url=shown,
+        url=f"{shown}{path}{query}",
+        headers=request_headers({"authorization": f"Bearer {key}" if key else ""}, headers),
+        secrets=secrets_of(key, headers),
+        key_variable=api_key_variable,
+        base_hint=", it usually ends in /v1",
+    )
 
 
 def read_refusal(refusal: Refusal, read: Callable[[JsonValue, str, int], ErrorReply]) -> ErrorReply:

@@ -10,9 +10,9 @@ from pydantic import JsonValue
 from typing_extensions import override
 
 from runlane.ids import IdSource
-from runlane.models._endpoint import Endpoint, find_key, request_headers, secrets_of, split_base_url
+from runlane.models._endpoint import bearer_endpoint
 from runlane.models._failure import ErrorReply
-from runlane.models._http import HttpTimeouts, is_loopback
+from runlane.models._http import HttpTimeouts
 from runlane.models._messages import AnyModelMessage
 from runlane.models._port import ModelProviderContext
 from runlane.models._provider import HttpProvider
@@ -77,17 +77,14 @@ class OpenAIResponses(HttpProvider):
         ids: IdSource | None = None,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        shown, query = split_base_url(base_url or os.environ.get(_URL_VARIABLE) or _DEFAULT_URL, _PATH)
-        key = find_key(api_key, (api_key_variable,), provider=PROVIDER_ID, needed=not is_loopback(shown))
-        endpoint = Endpoint(
-            provider=PROVIDER_ID,
+        endpoint = bearer_endpoint(
+            PROVIDER_ID,
+            _PATH,
             model=model,
-            base_url=shown,
-            url=f"{shown}{_PATH}{query}",
-            headers=request_headers({"authorization": f"Bearer {key}" if key else ""}, headers or {}),
-            secrets=secrets_of(key, headers or {}),
-            key_variable=api_key_variable,
-            base_hint=", it usually ends in /v1",
+            base_url=base_url or os.environ.get(_URL_VARIABLE) or _DEFAULT_URL,
+            api_key=api_key,
+            api_key_variable=api_key_variable,
+            headers=headers or {},
         )
         super().__init__(endpoint, timeouts=timeouts, ids=ids, transport=transport)
         self._dialect = dialect or OpenAIResponsesDialect()
