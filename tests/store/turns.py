@@ -106,6 +106,12 @@ def turn(conversation_id: str, name: str, owner: str = "owner-a", text: str = "I
     ]
 
 
+def turn_at_once(conversation_id: str, name: str, owner: str = "owner-a") -> list[Group]:
+    """Return the same turn on an idle lane: its admission and its acquisition are one group."""
+    accepted, acquired, *rest = turn(conversation_id, name, owner)
+    return [[*accepted, *acquired], *rest]
+
+
 def story(conversation_id: str) -> list[Group]:
     """Return a conversation with turns, a queue, an interrupt, a seed, events and a compaction."""
     seed = SeedConversation(
@@ -135,6 +141,7 @@ def story(conversation_id: str) -> list[Group]:
         [interrupt],
         [stopped],
         [compact],
+        *turn_at_once(conversation_id, "c"),
     ]
 
 

@@ -81,6 +81,12 @@ class Store(NamedOperations):
 
         Each applied command is its own version step with its own ledger entry.
 
+        On an idle lane an input may be accepted and its run acquired in one commit: send `AcceptInput`, `AcquireRun`
+        (expected revision 0) and, if wanted, the first `CheckpointRunAssistant` (revision 1) and `RecordRunOperation`
+        (revision 2), both with `Ownership(owner)`, whose token the acquisition gives. A crash leaves all of it or
+        nothing. If the lane turns out not to be idle the result is `(Applied, Conflict)` and nothing was written: send
+        the same `AcceptInput` again alone. A repeated key gives `(Duplicate,)` at once.
+
         Returns:
             One outcome a command, in order. If a command is not applied nothing at all is written, and the result
             ends with that command's outcome.

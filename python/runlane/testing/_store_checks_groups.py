@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 from runlane.errors import InvalidValueError
 from runlane.records import Ownership, RunOperation, TextPart
@@ -17,6 +17,7 @@ from runlane.store import (
     CommitRunTerminal,
     Conflict,
     DraftPatch,
+    Duplicate,
     GrownPart,
     RecordRunOperation,
     ReplaceCompactedRange,
@@ -120,6 +121,38 @@ async def a_group_is_all_or_none(store: Store) -> None:
 
 
 @store_check()
+async def an_idle_lane_is_entered_in_one_commit(store: Store) -> None:
+    """Admission, acquisition, draft and first request are one transaction; a lane that is busy takes none of it."""
+    lane = Lane(store)
+
+    def entering(name: str) -> list[Command]:
+        nobody = Ownership(owner="owner-a")
+        started = RunOperation(operation_id="o", kind="model-request", phase="started", step=0, started_at=START)
+        facts: dict[str, Any] = {"at": lane.now(), "run_id": name, "ownership": nobody}
+        return [
+            accepting(lane, name),
+            acquiring(lane, name),
+            CheckpointRunAssistant(
+                **facts, command_id=lane.ids.new("command"), expected_revision=1, patch=DraftPatch()
+            ),
+            RecordRunOperation(**facts, command_id=lane.ids.new("command"), expected_revision=2, operation=started),
+        ]
+
+    group = entering("a")
+    outcomes = await store.apply("c1", group)
+    same([applied(outcome).delta.version for outcome in outcomes], [1, 2, 3, 4], "versions")
+    same([entry["type"] for entry in await lane.ledger()], ["accept", "acquire", "checkpoint", "operation"], "ledger")
+    same([applied(item).delta.version for item in await store.apply("c1", group)], [1, 2, 3, 4], "versions, sent again")
+    repeated = await store.apply("c1", [replace(group[0], command_id="another"), *entering("a")[1:]])
+    same([type(item) for item in repeated], [Duplicate], "a repeated key")
+    behind = entering("b")
+    blocked = await store.apply("c1", behind)
+    same([type(item) for item in blocked], [Applied, Conflict], "on a busy lane")
+    same(await lane.version(), 4, "the version after a refusal")
+    same(applied((await store.apply("c1", behind[:1]))[0]).delta.version, 5, "the same admission alone")
+
+
+@store_check()
 async def a_command_sent_again_counts_as_applied(store: Store) -> None:
     """The same commands with the same ids are applied once; the second sending gives versions and ownership again."""
     lane = Lane(store)
@@ -217,6 +250,7 @@ async def what_no_record_may_hold_is_refused(store: Store) -> None:
 GROUP_CHECKS: tuple[StoreCheck, ...] = (
     commands_are_applied_in_order_together,
     a_group_is_all_or_none,
+    an_idle_lane_is_entered_in_one_commit,
     a_command_sent_again_counts_as_applied,
     a_command_id_names_one_command,
     a_group_names_each_identity_once,
