@@ -10,6 +10,8 @@ PIP_VERSION := 26.3
 VENV := .venv
 BIN := $(VENV)/bin
 RUN_VENV := .venv-run
+# Work is stolen and not dealt: a few test files take most of the time.
+WORKERS := --numprocesses auto --maxprocesses 8 --dist worksteal
 # pytest-benchmark looks where the package comes from; nothing here may come from the caller's path.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -41,8 +43,8 @@ $(VENV)/.native: $(VENV)/.tools $(RUST_SOURCES) | check
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable ".[cli,draw,otel,testing,tokens]"
 	touch $@
 
-test: $(VENV)/.native rust-test ## Set everything up and run the whole suite
-	$(BIN)/python -m pytest
+test: $(VENV)/.native rust-test ## Set everything up and run the whole suite, a worker a processor
+	$(BIN)/python -m pytest $(WORKERS)
 
 rust-test: check ## The tests of the Rust core
 	cargo test --locked --package runlane-core
@@ -81,7 +83,7 @@ bench: $(VENV)/.native ## Measure runlane beside its peers, and print the table
 	$(BIN)/python -m benches
 
 deep: $(VENV)/.native ## Look for unknown faults with many new examples
-	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest --timeout=1800
+	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest $(WORKERS) --timeout=1800
 
 fuzz: check ## Fuzz every target of the core (SECONDS_PER_TARGET=60)
 	scripts/fuzz.sh $(or $(SECONDS_PER_TARGET),60)
