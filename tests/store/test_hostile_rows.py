@@ -123,6 +123,40 @@ async def test_a_contradicting_run_is_refused(tmp_path: Path, change: str) -> No
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM run WHERE id = 'c'",
+        "UPDATE active_run SET run = 999 WHERE run_id = 'c'",
+        "UPDATE active_run SET run = (SELECT no FROM run WHERE id = 'b') WHERE run_id = 'c'",
+        "UPDATE active_run SET run = (SELECT no FROM run WHERE id = 'a'), run_id = 'a' WHERE run_id = 'c'",
+        "UPDATE run SET state = 'completed', terminal_reason = 'success' WHERE id = 'c'",
+    ],
+)
+async def test_a_backlog_that_contradicts_its_runs_is_refused(tmp_path: Path, statement: str) -> None:
+    """A backlog that lists a run which is missing, ended or another one is refused, and hides nothing."""
+    path = tmp_path / "store.db"
+    await _fill(path)
+    _change(path, statement)
+    async with SqliteStore(path) as store:
+        with pytest.raises(RecordCorruptError):
+            await store.list_active_runs("c1")
+        with pytest.raises(RecordCorruptError):
+            await store.scan_recoverable()
+        with pytest.raises(RecordCorruptError):
+            await store.acquire_run(conversation_id="c1", run_id="c", expected_revision=0, owner_id="o")
+
+
+async def test_a_run_that_its_backlog_hides_is_not_begun(tmp_path: Path) -> None:
+    """A queued run that the backlog does not list cannot be acquired: whether its turn has come is unknown."""
+    path = tmp_path / "store.db"
+    await _fill(path)
+    _change(path, "DELETE FROM active_run WHERE run_id = 'c'")
+    async with SqliteStore(path) as store:
+        with pytest.raises(RecordCorruptError):
+            await store.acquire_run(conversation_id="c1", run_id="c", expected_revision=0, owner_id="o")
+
+
 @pytest.mark.parametrize("change", ["role = 'user'", "status = 'failed'", "run_id = 'other'", "run_id = NULL"])
 async def test_a_message_that_contradicts_its_row_is_refused(tmp_path: Path, change: str) -> None:
     """A message whose columns say something else than its body is refused."""

@@ -6,7 +6,7 @@ A race is an outcome, misuse is an exception. Only `Applied` means that somethin
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from runlane.records import AdmissionReceipt, JsonObject, Message, Ownership, Run
 
@@ -181,9 +181,11 @@ class OwnerState:
     alive: bool | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecoverableDescriptor:
-    """An active run, and whether whoever holds it still lives (None: nobody holds it, or nobody knows)."""
+class RecoverableDescriptor(NamedTuple):
+    """An active run, and whether whoever holds it still lives (None: nobody holds it, or nobody knows).
+
+    A tuple, because a backlog is listed by the thousand.
+    """
 
     conversation_id: str
     run: Run

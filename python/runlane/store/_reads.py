@@ -174,14 +174,9 @@ def recoverable_runs(rows: Rows, cursor: tuple[str, str] | None, limit: int, /) 
     """Return a page of active runs, and whether their owners live."""
     found = rows.recoverable(cursor, limit + 1)
     page = found[:limit]
-    owners = rows.owners({row.run.owner_id for _, row in page if row.run.owner_id is not None})
-    alive = {owner_id: owner.alive for owner_id, owner in owners.items()}
-    items = tuple(
-        RecoverableDescriptor(
-            conversation_id=conversation_id, run=row.run, owner_alive=alive.get(row.run.owner_id or "")
-        )
-        for conversation_id, row in page
-    )
+    owner_ids = {owner_id for _, row in page if (owner_id := row.run.owner_id) is not None}
+    alive: dict[str | None, bool] = {owner_id: owner.alive for owner_id, owner in rows.owners(owner_ids).items()}
+    items = tuple([RecoverableDescriptor(name, row.run, alive.get(row.run.owner_id)) for name, row in page])
     last = (page[-1][0], page[-1][1].run.id) if len(found) > limit else None
     return RecoverablePage(items=items, next_cursor=last)
 

@@ -11,10 +11,12 @@ Positions order the messages of a conversation (`runlane.store._order` explains 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from pydantic import BaseModel
 
 from runlane.records import Run
 
@@ -277,7 +279,12 @@ HistoryMutation: TypeAlias = Changes
 """What a mutation does to the history: messages added, answered, moved and removed are lists of its `Changes`."""
 
 
-_set: Final = object.__setattr__
+_SLOTS: Final[dict[str, Any]] = {**vars(BaseModel)}
+_SET_VALUES: Final[Callable[[Run, Any], None]] = _SLOTS["__dict__"].__set__
+_SET_KNOWN: Final[Callable[[Run, Any], None]] = _SLOTS["__pydantic_fields_set__"].__set__
+_SET_EXTRA: Final[Callable[[Run, Any], None]] = _SLOTS["__pydantic_extra__"].__set__
+_SET_PRIVATE: Final[Callable[[Run, Any], None]] = _SLOTS["__pydantic_private__"].__set__
+_NEW: Final = object.__new__
 
 
 def changed_run(run: Run, fields: Mapping[str, object], /) -> Run:
@@ -294,9 +301,9 @@ def checked_run(values: dict[str, object], known: AbstractSet[str], /) -> Run:
         values: A value for each field; it becomes part of the run.
         known: The fields that were set.
     """
-    run = Run.__new__(Run)
-    _set(run, "__dict__", values)
-    _set(run, "__pydantic_fields_set__", known)
-    _set(run, "__pydantic_extra__", None)
-    _set(run, "__pydantic_private__", None)
+    run = _NEW(Run)
+    _SET_VALUES(run, values)
+    _SET_KNOWN(run, known)
+    _SET_EXTRA(run, None)
+    _SET_PRIVATE(run, None)
     return run

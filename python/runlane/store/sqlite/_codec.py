@@ -22,6 +22,7 @@ __all__ = [
     "HEAD_COLUMNS",
     "MESSAGE_COLUMNS",
     "RUN_COLUMNS",
+    "WAITING_COLUMNS",
     "event_row",
     "first_row",
     "head_row",
@@ -30,6 +31,7 @@ __all__ = [
     "run_insert",
     "run_row",
     "run_update",
+    "waiting_row",
 ]
 
 Values: TypeAlias = "tuple[SQLiteValue, ...]"
@@ -43,24 +45,33 @@ _MAX_ID_CHARACTERS: Final = 512
 _INSTANT_CHARACTERS: Final = len("2026-01-01T00:00:00.000Z")
 _NOTHING: Final = (None,) * 6
 _PRIORITIES: Final = (None, "interrupt-next")
-_WAITING: Final = Run(
-    id="-",
-    conversation_id="-",
-    input_message_ids=("-",),
-    assistant_message_id="-",
-    state="queued",
-    revision=0,
-    queue_priority=None,
-    created_at=datetime.fromtimestamp(0, UTC),
-    updated_at=datetime.fromtimestamp(0, UTC),
+_WAITING_FIELDS: Final = frozenset(
+    {
+        "id",
+        "conversation_id",
+        "input_message_ids",
+        "assistant_message_id",
+        "state",
+        "revision",
+        "queue_priority",
+        "created_at",
+        "updated_at",
+    }
 )
-"""What waiting runs are copied from."""
+"""What is set of a run that waits."""
 
 RUN_COLUMNS: Final = (
     "no, id, schema_version, arrival, version, place, assistant_message_id, queue_priority, created_at, request, "
     "inputs, state, revision, execution_sequence, owner_id, fencing_token, terminal_reason, terminal_policy_name, "
     "absorbed_into, updated_at, draft_kinds, draft_patches, draft_size, draft_sha256, last_operation, usage"
 )
+
+WAITING_COLUMNS: Final = (
+    "id, assistant_message_id, inputs, revision, queue_priority, created_at, updated_at, arrival, version, place, "
+    "schema_version = 1 AND state = 'queued' AND coalesce(execution_sequence, owner_id, fencing_token, "
+    "terminal_reason, terminal_policy_name, absorbed_into, draft_kinds, last_operation, usage, request) IS NULL"
+)
+"""What `waiting_row` reads, and whether that is all of the run."""
 
 
 def first_row(cursor: apsw.Cursor, /) -> tuple[Any, ...] | None:
@@ -114,7 +125,7 @@ def run_row(conversation_id: str, row: tuple[Any, ...], /) -> tuple[int, RunRow]
     draft = None if kinds is None else DraftHead(kinds, patches, size, sha256)
     run = None
     if state == "queued" and row[13:19] == _NOTHING and operation is usage is request is None:
-        run = _waiting_run(conversation_id, run_id, assistant, inputs, revision, (priority, created, updated))
+        run = _waiting_run(conversation_id, run_id, assistant, inputs, revision, priority, created, updated)
     if run is None:
         facts = {
             "id": run_id,
@@ -140,15 +151,30 @@ def run_row(conversation_id: str, row: tuple[Any, ...], /) -> tuple[int, RunRow]
     return no, RunRow(run, arrival, version, place, draft)
 
 
-def _waiting_run(
-    conversation_id: str, run_id: str, assistant: str, inputs: bytes, revision: int, rest: tuple[str | None, str, str]
+def waiting_row(conversation_id: str, row: tuple[Any, ...], /) -> RunRow | None:
+    """Read a run from `WAITING_COLUMNS`; None if that is not all of it, or not valid: then it is read in full."""
+    run_id, assistant, inputs, revision, priority, created, updated, arrival, version, place, complete = row
+    if not complete:
+        return None
+    run = _waiting_run(conversation_id, run_id, assistant, inputs, revision, priority, created, updated)
+    return None if run is None else RunRow(run, arrival, version, place)
+
+
+def _waiting_run(  # noqa: PLR0913, PLR0917  the columns of a row
+    conversation_id: str,
+    run_id: str,
+    assistant: str,
+    inputs: bytes,
+    revision: int,
+    priority: str | None,
+    created: str,
+    updated: str,
 ) -> Run | None:
     """Return a run that waits and holds nothing but what every run holds; None if there is more to check.
 
     A backlog consists of these. The columns are typed by the table, so what is left to check is checked here, at a
     fraction of what a validation costs. Whatever does not pass is validated, and refused, in full.
     """
-    priority, created, updated = rest
     try:
         ids: object = from_json(inputs)
         began = _instant(created)
@@ -160,16 +186,28 @@ def _waiting_run(
     for item in (run_id, assistant, *ids):
         if type(item) is not str or not 0 < len(item) <= _MAX_ID_CHARACTERS:
             return None
-    values = _WAITING.__dict__.copy()
-    values["id"] = run_id
-    values["conversation_id"] = conversation_id
-    values["input_message_ids"] = tuple(ids)
-    values["assistant_message_id"] = assistant
-    values["revision"] = revision
-    values["queue_priority"] = priority
-    values["created_at"] = began
-    values["updated_at"] = changed
-    return checked_run(values, _WAITING.model_fields_set)
+    values: dict[str, object] = {
+        "schema_version": 1,
+        "id": run_id,
+        "conversation_id": conversation_id,
+        "input_message_ids": tuple(ids),
+        "assistant_message_id": assistant,
+        "state": "queued",
+        "revision": revision,
+        "queue_priority": priority,
+        "execution_sequence": None,
+        "owner_id": None,
+        "fencing_token": None,
+        "terminal_reason": None,
+        "terminal_policy_name": None,
+        "absorbed_into_run_id": None,
+        "usage": None,
+        "last_operation": None,
+        "request": None,
+        "created_at": began,
+        "updated_at": changed,
+    }
+    return checked_run(values, _WAITING_FIELDS)
 
 
 def _instant(text: str) -> datetime:

@@ -32,12 +32,14 @@ from runlane.store.sqlite._codec import (
     HEAD_COLUMNS,
     MESSAGE_COLUMNS,
     RUN_COLUMNS,
+    WAITING_COLUMNS,
     Values,
     event_row,
     first_row,
     head_row,
     message_row,
     run_row,
+    waiting_row,
 )
 from runlane.store.sqlite._host import Host
 from runlane.store.sqlite._owners import owners
@@ -187,6 +189,8 @@ class SqliteRows(Rows):
             if run_id in view.active:
                 continue
             row = self.run(conversation_id, run_id)
+            if row is not None and row.run.is_active and (names.lane or (lane is not None and lane.complete)):
+                raise RecordCorruptError(f"run {run_id!r} of conversation {conversation_id!r} is active and not listed")
             if row is not None:
                 (view.active if row.run.is_active else view.ended)[run_id] = row
         if self._cache is not None and (lane is None or len(lane.runs) != len(view.active)):
@@ -260,12 +264,12 @@ class SqliteRows(Rows):
 
     @override
     def active(self, conversation_id: str, /) -> list[RunRow]:
-        found = self.cursor.execute(
-            f"SELECT {RUN_COLUMNS} FROM run WHERE no IN"  # noqa: S608  constant columns
-            " (SELECT run FROM active_run WHERE conversation_id = ?)",
-            (conversation_id,),
+        found: list[tuple[Any, ...]] = self.cursor.execute(
+            f"SELECT {RUN_COLUMNS} FROM active_run LEFT JOIN run ON no = active_run.run"  # noqa: S608  constant columns
+            " AND id = run_id AND conversation = ? WHERE conversation_id = ?",
+            (self.number(conversation_id), conversation_id),
         ).fetchall()
-        return [self._run(conversation_id, row) for row in found]
+        return [_active(conversation_id, None if row[0] is None else self._run(conversation_id, row)) for row in found]
 
     @override
     def bodies(self, conversation_id: str, message_ids: Iterable[str], /) -> dict[str, MessageRow]:
@@ -333,12 +337,17 @@ class SqliteRows(Rows):
     @override
     def recoverable(self, cursor: tuple[str, str] | None, limit: int, /) -> list[tuple[str, RunRow]]:
         found: list[tuple[Any, ...]] = self.cursor.execute(
-            f"SELECT {RUN_COLUMNS}, active_run.conversation_id FROM active_run JOIN run ON run.no = active_run.run"  # noqa: S608
+            f"SELECT active_run.conversation_id, no, {WAITING_COLUMNS}"  # noqa: S608  constant columns
+            " FROM active_run LEFT JOIN run ON no = active_run.run AND id = run_id"
             " WHERE (active_run.conversation_id, active_run.run_id) > (?, ?)"
             " ORDER BY active_run.conversation_id, active_run.run_id LIMIT ?",
             (*(cursor or ("", "")), limit),
         ).fetchall()
-        return [((conversation_id := row[-1]), run_row(conversation_id, row[:-1])[1]) for row in found]
+        return [(row[0], waiting_row(row[0], row[2:]) or self._whole(row[0], row[1])) for row in found]
+
+    def _whole(self, conversation_id: str, number: int | None) -> RunRow:
+        row = first_row(self.cursor.execute(f"SELECT {RUN_COLUMNS} FROM run WHERE no = ?", (number,)))  # noqa: S608
+        return _active(conversation_id, None if row is None else run_row(conversation_id, row)[1])
 
     @override
     def conversations(self, query: ConversationQuery, /) -> list[tuple[str, Head]]:
@@ -432,6 +441,18 @@ class SqliteRows(Rows):
         self.cursor.execute("DELETE FROM active_run WHERE conversation_id = ?", (conversation_id,))
         for table in ("message", "receipt", "seed", "event"):
             self.cursor.execute(f"DELETE FROM {table} WHERE conversation = ?", (number,))  # noqa: S608  constant names
+
+
+def _active(conversation_id: str, row: RunRow | None) -> RunRow:
+    """Return a run that the backlog lists.
+
+    Raises:
+        RecordCorruptError: It is not there, or it has ended.
+    """
+    if row is None or not row.run.is_active:
+        what = "is not there" if row is None else f"{row.run.id!r} has ended"
+        raise RecordCorruptError(f"a run in the backlog of conversation {conversation_id!r} {what}")
+    return row
 
 
 def _ids(body: bytes) -> tuple[str, ...]:
