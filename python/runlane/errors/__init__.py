@@ -33,6 +33,14 @@ from runlane.errors._core import (
     RunnerBusyError,
     WorkflowContractError,
 )
+from runlane.errors._durability import (
+    EffectUnresolvedError,
+    ParkAbortedError,
+    ParkRecordDecodeError,
+    StepAbortedError,
+    StepResultDecodeError,
+    StepResultNotSerializableError,
+)
 from runlane.errors._formats import (
     CanonicalJsonError,
     FormatError,
@@ -93,6 +101,7 @@ __all__ = [
     "ContextOverflowError",
     "ConversationPurgedError",
     "DuplicateRegistrationError",
+    "EffectUnresolvedError",
     "EngineBindingError",
     "EngineBusyError",
     "EngineTimeoutError",
@@ -110,6 +119,8 @@ __all__ = [
     "ModelProtocolError",
     "ModelSnapshotStaleError",
     "OutOfTurnError",
+    "ParkAbortedError",
+    "ParkRecordDecodeError",
     "PolicyRejectedError",
     "PreparedCallError",
     "ProjectionRefusedError",
@@ -126,6 +137,9 @@ __all__ = [
     "SseEncodingError",
     "SseIdleTimeoutError",
     "SseLimitError",
+    "StepAbortedError",
+    "StepResultDecodeError",
+    "StepResultNotSerializableError",
     "StoreBusyError",
     "StoreClosedError",
     "StoreCommitUnknownError",
