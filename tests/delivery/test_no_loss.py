@@ -65,7 +65,8 @@ class Ledger:
         """A page of what is kept."""
         self.reads += 1
         await anyio.lowlevel.checkpoint()
-        start = max(query.from_seq or 1, self.first)
+        # Here every entry is a version of its own.
+        start = max(query.from_seq or 1, (query.after_version or 0) + 1, self.first)
         items = tuple(self.entries[start - 1 : start + 1])
         more = start + 2 if len(self.entries) > start + 1 else None
         return EventPage(items=items, next_seq=more)
@@ -78,9 +79,10 @@ class Scene:
         self.ledger = Ledger()
         self.hub = EventHub()
         self.told: list[RuntimeEvent] = []
+        self.elsewhere: list[DurableEvent] = []
         self.told_before = 0
         self.sequence = 0
-        self._unpublished: list[DurableEvent] = []
+        self._unpublished: list[tuple[int, list[DurableEvent]]] = []
         for _ in range(commits):
             self.told.extend(self.ledger.commit("pair"))
 
@@ -90,19 +92,33 @@ class Scene:
             self.flush()
             self.sequence += 1
             self.tell(delta(self.sequence))
+        elif step == "elsewhere":
+            self.elsewhere.extend(self.ledger.commit("pair"))
+        elif step == "look":
+            self.flush()
+            self.look()
         elif step == "hold":
             # Committed, and told only later.
-            self._unpublished.extend(self.ledger.commit("one"))
+            self._commit("one")
         else:
-            events = self.ledger.commit(step)
+            self._commit(step)
             self.flush()
-            for event in events:
-                self.tell(event)
+
+    def _commit(self, kind: str) -> None:
+        events = self.ledger.commit(kind)
+        self._unpublished.append((len(self.ledger.entries), events))
+
+    def look(self) -> None:
+        """Look for what others committed, while no commit is on its way."""
+        head = len(self.ledger.entries)
+        self.hub.reach("c", head, head)
 
     def flush(self) -> None:
         """Publish what was committed and not told yet."""
-        for event in self._unpublished:
-            self.tell(event)
+        for version, events in self._unpublished:
+            self.hub.reach("c", version - 1, version)
+            for event in events:
+                self.tell(event)
         self._unpublished.clear()
 
     def tell(self, event: RuntimeEvent) -> None:
@@ -139,6 +155,7 @@ async def _attack(
         done.set()
 
     subscription = scene.listen(after=after, capacity=capacity)
+    scene.look()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(read)
         for step in steps[warm:]:
@@ -149,8 +166,9 @@ async def _attack(
             else:
                 scene.play(step)
         scene.flush()
+        scene.look()
         scene.hub.close()
-        for _ in range(len(scene.told) * 3 + 10):
+        for _ in range(len(scene.told) * 3 + len(scene.elsewhere) * 3 + 10):
             ask.release()
         with anyio.fail_after(10):
             await done.wait()
@@ -197,6 +215,37 @@ def test_durable_events_arrive_once_in_order_and_transient_losses_are_told(
         expected = [
             event.event_id for event in scene.told if isinstance(event, DurableEvent) and event.snapshot_version > after
         ]
+    assert _durable(found) == expected
+    _check_transients(found)
+
+
+_SHARED_STEPS = st.lists(
+    st.sampled_from(
+        ["one", "pair", "note", "delta", "delta", "hold", "elsewhere", "elsewhere", "look", "read", "turn"]
+    ),
+    max_size=40,
+)
+
+
+@_BACKENDS
+@given(steps=_SHARED_STEPS, capacity=st.integers(1, 6), data=st.data())
+def test_what_others_commit_arrives_once_and_in_its_place(
+    backend: str, steps: list[str], capacity: int, data: st.DataObject
+) -> None:
+    """With commits of others anywhere among one's own, noticed sooner or later: every durable event, once, in order."""
+    scene = Scene()
+    warm = data.draw(st.integers(0, len(steps)))
+    playable = [step for step in steps[:warm] if step not in {"read", "turn"}]
+    steps = [*playable, *steps[warm:]]
+    before = sum(step in {"one", "pair", "note", "hold", "elsewhere"} for step in playable)
+    after = data.draw(st.none() | st.integers(0, before))
+
+    async def run() -> list[RuntimeEvent | Gap]:
+        return await _attack(scene, steps, after=after, capacity=capacity, warm=len(playable))
+
+    found = anyio.run(run, backend=backend)
+    begun = before if after is None else after
+    expected = [event.event_id for entry in scene.ledger.entries[begun:] for event in fold_events(entry)]
     assert _durable(found) == expected
     _check_transients(found)
 

@@ -34,7 +34,7 @@ from runlane.delivery._events import (
 from runlane.delivery._fold import fold_events, placeholder_for
 from runlane.delivery._hub import EventHub, Mailbox
 from runlane.delivery._sink import EventSink, EventSinkConfig, check_event
-from runlane.delivery._subscription import DEFAULT_CAPACITY, Subscription, check_after
+from runlane.delivery._subscription import DEFAULT_CAPACITY, Following, Subscription, check_after
 
 __all__ = [
     "DEFAULT_CAPACITY",
@@ -54,6 +54,7 @@ __all__ = [
     "EventHub",
     "EventSink",
     "EventSinkConfig",
+    "Following",
     "Gap",
     "Mailbox",
     "ReasoningDeltaEvent",

@@ -3,22 +3,50 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from runlane.delivery._cursor import EventCursor
 from runlane.delivery._events import DurableEvent, Gap, RunStateEvent, RuntimeEvent, TerminalEvent
 from runlane.delivery._fold import fold_events
-from runlane.delivery._hub import EventHub, Mailbox
+from runlane.delivery._hub import Elsewhere, EventHub, Mailbox
 from runlane.errors import UsageError
 from runlane.store import EventEnvelope, EventPage, ReadEvents, Store
 
-__all__ = ["DEFAULT_CAPACITY", "Subscription", "check_after"]
+__all__ = ["DEFAULT_CAPACITY", "Following", "Subscription", "check_after"]
 
 DEFAULT_CAPACITY = 1000
 """Events a listener may be behind before it loses some."""
 
 _PAGE = 500
+
+
+class Following(Protocol):
+    """Somebody who looks for what others commit to a conversation, and points the hub at it."""
+
+    async def begun(self) -> None:
+        """Return once it looks, or once its first look failed."""
+        ...
+
+    def stop(self) -> None:
+        """Look no more; called once."""
+        ...
+
+
+@dataclass(slots=True)
+class _Replay:
+    """Entries of the ledger that are to be read.
+
+    Attributes:
+        after: Only later versions.
+        upto: Only versions up to this one; None for all, up to the first that waits in the mailbox.
+        next_seq: Where the next page begins, after the first one.
+    """
+
+    after: int
+    upto: int | None = None
+    next_seq: int | None = None
 
 
 class Subscription:
@@ -29,10 +57,13 @@ class Subscription:
     that falls too far behind gets a `Gap`, then the durable events it missed, then live ones again: it can lose
     transient events, never durable ones. What the ledger does not keep any more is a `Gap`, too.
 
+    What others commit to the conversation (another process, another runtime on the store) is read from the ledger, in
+    its place: durable events only, since what is transient is told only where a run executes.
+
     A subscription to one run ends after the run's terminal event.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is an independent fact of a listener
         self,
         store: Store,
         hub: EventHub,
@@ -42,6 +73,7 @@ class Subscription:
         run_id: str | None = None,
         after: int | EventCursor | None = None,
         capacity: int = DEFAULT_CAPACITY,
+        following: Following | None = None,
     ) -> None:
         """Start listening.
 
@@ -53,6 +85,7 @@ class Subscription:
             after: Replay the durable events of later conversation versions first, or with a cursor all that it has
                 not seen; None replays nothing.
             capacity: How many events to keep for a listener that does not read.
+            following: Who looks for what others commit; without it their commits are noticed at the next one here.
         """
         self._store = store
         self._hub = hub
@@ -62,7 +95,8 @@ class Subscription:
         self._ready: deque[RuntimeEvent | Gap] = deque()
         self._floor = self._newest = -1
         self._newest_ids: set[str] = set()
-        self._replay_seq: int | None = None
+        self._replay: _Replay | None = None
+        self._following = following
         self._start(after)
         self._checks_cursor = after is not None
         self._rewound = False
@@ -75,13 +109,15 @@ class Subscription:
             self._newest = after.snapshot_version or 0
             self._newest_ids.update(after.durable_event_ids)
             self._floor = self._newest - 1 if self._newest_ids else self._newest
-            self._replay_seq = self._floor + 1
+            self._replay = _Replay(self._floor)
         elif after is not None:
             self._floor = self._newest = after
-            self._replay_seq = after + 1
+            self._replay = _Replay(after)
 
     async def __aenter__(self) -> Self:
-        """Return the subscription, which is listening already."""
+        """Return the subscription, which is listening already; from here on to what others commit, too."""
+        if self._following is not None:
+            await self._following.begun()
         return self
 
     async def __aexit__(
@@ -98,6 +134,15 @@ class Subscription:
         """Stop listening; idempotent."""
         self._over = True
         self._hub.remove(self._conversation_id, self._mailbox)
+        following, self._following = self._following, None
+        if following is not None:
+            following.stop()
+
+    def __del__(self) -> None:
+        """Leave no mailbox behind for a listener that is gone; whoever follows for it notices."""
+        hub = getattr(self, "_hub", None)
+        if hub is not None and not getattr(self, "_over", True):
+            hub.remove(self._conversation_id, self._mailbox)
 
     def close_source(self) -> None:
         """Tell the listener that nothing more will come; it still reads what it has."""
@@ -112,7 +157,7 @@ class Subscription:
         self._floor = self._newest = after
         self._newest_ids.clear()
         self._ready.clear()
-        self._replay_seq = after + 1
+        self._replay = _Replay(after)
         self._rewound = True
 
     def __aiter__(self) -> Self:
@@ -144,14 +189,17 @@ class Subscription:
         while True:
             if self._ready:
                 return self._ready.popleft()
-            if self._replay_seq is not None:
-                await self._replay(self._replay_seq)
+            if self._replay is not None:
+                await self._read(self._replay)
                 continue
             event = self._mailbox.take()
+            if isinstance(event, Elsewhere):
+                self._look_up(event)
+                continue
             if event is not None:
                 return event
             if self._mailbox.lost:
-                self._replay_seq = self._mailbox.recover()
+                self._look_back(self._mailbox.recover())
                 return Gap(conversation_id=self._conversation_id, reason="slow")
             if not await self._mailbox.wait():
                 return None
@@ -167,12 +215,31 @@ class Subscription:
         if version <= self._floor or (version == self._newest and event.event_id in self._newest_ids):
             return True
         if version > self._newest:
-            self._floor, self._newest = self._newest, version
+            # The first one that is delivered says where this listener began.
+            self._floor = self._newest if self._newest >= 0 else version - 1
+            self._newest = version
             self._newest_ids.clear()
         self._newest_ids.add(event.event_id)
         return False
 
-    async def _replay(self, from_seq: int) -> None:
+    def _look_back(self, missed: int | None) -> None:
+        """Have read what did not fit; without a first version of it, whatever is new in the ledger."""
+        if missed is not None:
+            self._replay = _Replay(max(missed - 1, self._floor))
+        elif self._newest >= 0:
+            self._replay = _Replay(self._floor)
+
+    def _look_up(self, elsewhere: Elsewhere) -> None:
+        """Have read what others committed, as far as this listener does not know it."""
+        after = self._floor
+        if elsewhere.after is not None:
+            after = max(after, elsewhere.after)
+        elif self._newest < 0:
+            return  # from before it began, and nothing of that was asked for
+        if after < elsewhere.upto:
+            self._replay = _Replay(after, elsewhere.upto)
+
+    async def _read(self, replay: _Replay) -> None:
         """Read the next page of the ledger."""
         if self._checks_cursor:
             self._checks_cursor = False
@@ -181,24 +248,38 @@ class Subscription:
                 self._ready.append(Gap(conversation_id=self._conversation_id, reason="ahead", first_available=1))
                 self._floor = self._newest = -1
                 self._newest_ids.clear()
-                self._replay_seq = None
+                self._replay = None
                 return
         page = await self._store.read_events(
-            ReadEvents(conversation_id=self._conversation_id, from_seq=from_seq, limit=_PAGE)
+            ReadEvents(
+                conversation_id=self._conversation_id,
+                after_version=max(0, replay.after),
+                from_seq=replay.next_seq,
+                limit=_PAGE,
+            )
         )
-        self._note_retention(from_seq, page)
-        # What has been told live meanwhile comes from the mailbox, in its place among the transient events.
-        live = None if self._rewound else self._mailbox.first_version()
-        missed = [entry for entry in page.items if live is None or entry.version < live]
-        self._replay_seq = page.next_seq if len(missed) == len(page.items) else None
+        self._note_retention(replay, page)
+        last = replay.upto
+        if last is None and not self._rewound:
+            # What has been told live meanwhile comes from the mailbox, in its place among the transient events.
+            live = self._mailbox.first_version()
+            last = None if live is None else live - 1
+        missed = [entry for entry in page.items if last is None or entry.version <= last]
+        replay.next_seq = page.next_seq if len(missed) == len(page.items) else None
+        self._replay = None if replay.next_seq is None else replay
         for entry in missed:
             self._ready.extend(self._fold(entry))
 
-    def _note_retention(self, from_seq: int, page: EventPage) -> None:
+    def _note_retention(self, replay: _Replay, page: EventPage) -> None:
         """Tell that the ledger begins later than what was to be replayed."""
-        if page.items and page.items[0].seq > from_seq:
-            first = page.items[0].version
-            self._ready.append(Gap(conversation_id=self._conversation_id, reason="retention", first_available=first))
+        if not page.items:
+            return
+        first = page.items[0]
+        begins_late = first.version > replay.after + 1 if replay.next_seq is None else first.seq > replay.next_seq
+        if begins_late:
+            self._ready.append(
+                Gap(conversation_id=self._conversation_id, reason="retention", first_available=first.version)
+            )
 
     def _fold(self, entry: EventEnvelope) -> list[DurableEvent]:
         events = fold_events(entry)

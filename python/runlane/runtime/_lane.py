@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Unpack
 
 import anyio
@@ -13,7 +14,7 @@ from runlane.runtime._announcing import Extras, Publishing, duplicate_events, du
 from runlane.runtime._config import HistoryConfig
 from runlane.runtime._lane_records import LaneRecords
 from runlane.runtime._store_calls import StoreCalls
-from runlane.store import Applied, Command, Duplicate, Outcome
+from runlane.store import AppendEvent, Applied, Command, Duplicate, Outcome
 
 __all__ = ["ConversationLane"]
 
@@ -73,8 +74,25 @@ class ConversationLane:
             if settled is not None:
                 settled(outcomes)
             if self._publishing.wanted(self.conversation_id):
+                self._place(commands, applied, outcomes[-1])
                 self._publishing.tell_all(self._events(commands, applied, outcomes[-1], extras))
         return outcomes
+
+    def _place(self, commands: Sequence[Command], applied: list[Applied], last: Outcome) -> None:
+        """Say which versions are told next, so that listeners look up what others committed before them."""
+        hub = self._publishing.hub
+        if isinstance(last, Duplicate):
+            hub.reach(self.conversation_id, last.version, last.version)
+        elif applied:
+            version = applied[-1].delta.version
+            steps = sum(not isinstance(command, AppendEvent) for command in commands)
+            hub.reach(self.conversation_id, version - steps, version)
+
+    @asynccontextmanager
+    async def quiet(self) -> AsyncIterator[None]:
+        """Keep commits from being made, and wait for one that is on its way until it was told."""
+        async with self._lock:
+            yield
 
     def _events(
         self, commands: Sequence[Command], applied: list[Applied], last: Outcome, extras: Extras

@@ -23,6 +23,7 @@ from runlane.runtime._control import Control
 from runlane.runtime._coordinator import CloseResult, CoordinatedRun, LaneCoordinator, StopReason
 from runlane.runtime._core import ModelSource, RuntimeCore
 from runlane.runtime._courier import Courier
+from runlane.runtime._following import Followers
 from runlane.runtime._history_seeds import SeedPlacement, seed_messages
 from runlane.runtime._host import TaskHost
 from runlane.runtime._idle_watch import IdleWatch
@@ -123,6 +124,7 @@ class AgentRuntime:
             tools=read_tools(tools),
         )
         self._lanes = LaneTable(calls, publishing, self._clock, self._config.history)
+        self._followers = Followers(store, self._hub, self._lanes, self._clock)
         self._submissions = Submissions(self._core, self._lanes, store)
         self._control = Control(self._core, self._lanes)
         self._gate = Gate()
@@ -161,6 +163,7 @@ class AgentRuntime:
             self._core.idle_watch.start(tasks)
             self._core.interrupt_watch.start(tasks)
             self._lanes.start(tasks)
+            self._followers.start(tasks)
             if self._recovers:
                 recovery = Recovery(self._core, self._lanes, self._gate)
                 groups = await recovery.collect(page_size=100, max_runs=1000, signal=None)
@@ -312,7 +315,10 @@ class AgentRuntime:
 
         Returns:
             The subscription, which listens already. It yields the events of runs this runtime executes as they
-            happen; what other processes commit to the same conversation is seen by subscribing again with `after`.
+            happen, and the durable events of whatever others commit to the conversation (another process on the same
+            store, another runtime) once the store says so: on SQLite at once, or within a second where no socket can
+            be bound beside the file. Texts of answers are streamed only where a run executes; elsewhere they come
+            with its terminal event. Inside `async with` nothing committed from then on is missed.
 
         Raises:
             UsageError: `after` is no version.
@@ -321,13 +327,15 @@ class AgentRuntime:
         check_after(after)
         if run_id is not None:
             run_id = read_id(run_id, "run_id")
+        conversation_id = read_id(conversation_id, "conversation_id")
         return Subscription(
             self._store,
             self._hub,
-            read_id(conversation_id, "conversation_id"),
+            conversation_id,
             run_id=run_id,
             after=after,
             capacity=self._config.delivery.capacity,
+            following=None if self._gate.closed else self._followers.follow(conversation_id),
         )
 
     async def seed(

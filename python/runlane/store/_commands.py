@@ -264,12 +264,17 @@ Command: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadEvents:
-    """Which ledger entries to read: inclusive bounds, ascending, at most `limit` (1 to 10,000)."""
+    """Which ledger entries to read: inclusive bounds, ascending, at most `limit` (1 to 10,000).
+
+    Attributes:
+        after_version: Only entries of later versions; their place is looked up, whatever was appended in between.
+    """
 
     conversation_id: str
     from_seq: int | None = None
     to_seq: int | None = None
     limit: int = 1000
+    after_version: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

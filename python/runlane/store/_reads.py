@@ -187,6 +187,11 @@ def recoverable_runs(rows: Rows, cursor: tuple[str, str] | None, limit: int, /) 
 def events(rows: Rows, query: ReadEvents, /) -> EventPage:
     """Return a page of ledger entries, with the bodies they refer to."""
     first, last = query.from_seq or 1, query.to_seq or (1 << 62)
+    if query.after_version:
+        head = rows.head(query.conversation_id)
+        if head.version <= query.after_version:
+            return EventPage(items=())
+        first = max(first, _first_after(rows, query.conversation_id, query.after_version, head.seq))
     found = rows.entries(query.conversation_id, first, last, query.limit + 1)
     page = found[: query.limit]
     items = _envelopes(rows, query.conversation_id, page)

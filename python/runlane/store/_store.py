@@ -167,6 +167,8 @@ class DriverStore(Store):
             _check_number(first, 1, "from_seq")
         if last is not None:
             _check_number(last, first or 1, "to_seq")
+        if query.after_version is not None:
+            _check_number(query.after_version, 0, "after_version")
         return await self.driver.read(lambda rows: _reads.events(rows, query))
 
     @override

@@ -147,6 +147,30 @@ async def events_are_read_in_ranges(store: Store) -> None:
 
 
 @store_check()
+async def events_after_a_version_are_found_among_appended_ones(store: Store) -> None:
+    """Entries of later versions come back whole and alone, however many were appended between versions."""
+    lane = Lane(store)
+    await lane.accept("a")
+    for index in range(5):
+        await store.append_event(conversation_id="c1", kind="state/set", payload={"n": index})
+    await lane.accept("b")
+    await store.append_event(conversation_id="c1", kind="state/set", payload={"n": 5})
+
+    async def read(after: int, first: int | None = None, limit: int = 1000) -> tuple[list[int], int | None]:
+        query = ReadEvents(conversation_id="c1", after_version=after, from_seq=first, limit=limit)
+        page = await store.read_events(query)
+        return [event.seq for event in page.items], page.next_seq
+
+    same(await read(0), ([1, 2, 3, 4, 5, 6, 7, 8], None), "everything")
+    same(await read(1), ([7, 8], None), "what is later than the first version")
+    same(await read(1, limit=1), ([7], 8), "a page of it")
+    same(await read(1, 8), ([8], None), "the rest of it")
+    same(await read(2), ([], None), "nothing is later than the newest version")
+    same(await read(9), ([], None), "nor than one that never was")
+    await refused(read(-1), InvalidValueError)
+
+
+@store_check()
 async def a_read_that_makes_no_sense_is_refused(store: Store) -> None:
     """Bounds, cursors and times of the wrong kind are refused by name, whatever a database would make of them."""
     wrong: tuple[Callable[[], Awaitable[object]], ...] = (
