@@ -209,10 +209,16 @@ class World:
 
     async def crash(self, place: int) -> None:
         """Kill the process on a place."""
-        seat = self.seats.pop(place)
-        seat.store.kill()
+        await self._see_off(self.seats.pop(place), killed=True)
+
+    async def _see_off(self, seat: Seat, *, killed: bool) -> None:
+        if killed:
+            seat.store.kill()
         seat.leave.set()
-        await seat.gone.wait()
+        await settle()
+        # Who is about to repeat a commit waits for the clock, or else for the real seconds of its shield.
+        while not seat.gone.is_set():
+            await self.pass_time(0.1)
 
     def lapse(self, place: int) -> None:
         """Let the lease of a process lapse while it goes on: it was stopped for too long, and does not know it yet."""
@@ -243,9 +249,7 @@ class World:
                     await self.pass_time(0.05)
             while any([await self.store.list_active_runs(conversation_id) for conversation_id in CONVERSATIONS]):
                 await self.pass_time(0.05)
-        seat = self.seats.pop()
-        seat.leave.set()
-        await seat.gone.wait()
+        await self._see_off(self.seats.pop(), killed=False)
 
 
 def is_admitted(ticket: RunTicket) -> bool:

@@ -229,7 +229,7 @@ async def _play(actions: list[Action], shares: bool) -> None:  # noqa: FBT001 - 
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 @given(actions=st.lists(_ACTIONS, max_size=25), shares=st.booleans())
-@settings(max_examples=5000 if DEEP else 100)
+@settings(max_examples=5_000 if DEEP else 250)
 def test_any_schedule_ends_with_every_input_answered_once(backend: str, actions: list[Action], *, shares: bool) -> None:
     """Whatever happens in whatever order: nothing admitted is lost, nothing ends twice, lanes stay in order."""
     anyio.run(_play, actions, shares, backend=backend)
