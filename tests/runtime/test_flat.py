@@ -2,23 +2,34 @@
 
 import gc
 import os
+import resource
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import anyio
 import pytest
 
 from runlane.models import FinishReport, TextDelta
 from runlane.runtime import AgentRuntime, HistoryConfig, RunsConfig, RuntimeConfig
-from runlane.store import MemoryStore
+from runlane.store import MemoryStore, Store
+from runlane.store.sqlite import SqliteOptions, SqliteStore
+from runlane.store.sqlite._rows import CachedLane
 from runlane.testing import Hold, ScriptedCall, ScriptedModel, ScriptedStep
 
 pytestmark = pytest.mark.anyio
 
 _RUNS = 50_000 if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else 240
 _PER_CONVERSATION = 4
+_OWN = 30
+"""Objects of the last commit, which a thread of the store may still hold. One for each conversation would be more."""
 _OF_THE_LOOP = 3000
 """Deadlines that passed unneeded, which an event loop forgets only once there are a thousand or so."""
+_BLOCKS = 10_000
+"""Pieces of memory that come and go: of the loop, of caches with a bound. One for every fourth run would be more."""
+_KIB = 8 * 1024
+"""What the peak of the process may grow by: a few pages here and there, but not 250 bytes for each run."""
 _CONFIG = RuntimeConfig(runs=RunsConfig(coalesce_pending=True), history=HistoryConfig(max_idle_lanes=0))
 
 
@@ -74,13 +85,17 @@ class _Measured:
 
     Attributes:
         tasks: But for the watches, of which there is one or none, and which sleep on for a moment.
-        own: Objects of this project's classes.
-        objects: All of them.
+        own: Objects of this project's classes, but for what the SQLite writer remembers of its last lanes.
+        objects: All that the garbage collector knows.
+        blocks: Pieces of memory of the interpreter, texts and bytes among them.
+        peak: KiB of the process, native memory among it.
     """
 
     tasks: int
     own: int
     objects: int
+    blocks: int
+    peak: int
 
 
 def _measure() -> _Measured:
@@ -88,28 +103,41 @@ def _measure() -> _Measured:
     objects = gc.get_objects()
     return _Measured(
         tasks=sum(not (task.name or "").endswith(" watch") for task in anyio.get_running_tasks()),
-        own=sum(str(type(found).__module__).startswith("runlane") for found in objects),
+        own=sum(
+            str(type(found).__module__).startswith("runlane") and not isinstance(found, CachedLane) for found in objects
+        ),
         objects=len(objects),
+        blocks=sys.getallocatedblocks(),
+        peak=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
     )
 
 
-@pytest.mark.timeout(7200)
-async def test_objects_and_tasks_are_flat_over_many_runs() -> None:
-    """After a first batch as a measure, many more runs leave no object, task or table entry behind."""
+def _store(kind: str, folder: Path) -> Store:
+    if kind == "memory":
+        return MemoryStore()
+    return SqliteStore(folder / "store.db", options=SqliteOptions(durability="relaxed"))
+
+
+@pytest.mark.timeout(14_400)
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_memory_and_tasks_are_flat_over_many_runs(kind: str, tmp_path: Path) -> None:
+    """After a first batch as a measure, many more runs leave no object, task, table entry or memory behind."""
     standing = _Standing()
-    store = MemoryStore()
     rounds = _RUNS // _PER_CONVERSATION
-    async with store, AgentRuntime(store, model=standing.model, config=_CONFIG) as runtime:
-        measured: list[_Measured] = []
+    measured: list[_Measured] = []
+    async with _store(kind, tmp_path) as store, AgentRuntime(store, model=standing.model, config=_CONFIG) as runtime:
         for number in range(rounds + 1):
             conversation_id = f"c{number}"
             await _converse(runtime, standing, conversation_id)
             await anyio.wait_all_tasks_blocked()
-            del store.driver.conversations[conversation_id]  # type: ignore[attr-defined]
+            if isinstance(store, MemoryStore):
+                del store.driver.conversations[conversation_id]  # type: ignore[attr-defined]
             if number in {rounds // 4, rounds}:
                 assert _held(runtime) == [0] * 9
                 measured.append(_measure())
     first, last = measured
     assert last.tasks == first.tasks
-    assert last.own <= first.own + 5
+    assert last.own <= first.own + _OWN
     assert last.objects <= first.objects + _OF_THE_LOOP
+    assert last.blocks <= first.blocks + _BLOCKS
+    assert last.peak <= first.peak + _KIB
