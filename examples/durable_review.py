@@ -4,7 +4,8 @@
 
 A worker process takes an input and is killed while its workflow reviews the first draft. This process then opens the
 same store, recovers the run and prints its one answer; the input was committed before the worker began, so nothing is
-lost, and the key of the input keeps it from being answered twice.
+lost, and the key of the input keeps it from being answered twice. The visit that wrote the draft is on record: only the
+review is asked for again.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _CONVERSATION, _KEY, _SUBJECT = "poems", "poem-1", "the sea"
 
 
 def _config() -> RuntimeConfig:
-    return RuntimeConfig(driver=WorkflowTurnDriver(workflow, None))
+    return RuntimeConfig(driver=WorkflowTurnDriver(workflow, None, durable_nodes=True))
 
 
 async def _answer(path: Path, provider: ChatProvider, *, recover: bool) -> RunResult:
@@ -44,7 +45,7 @@ async def _answer(path: Path, provider: ChatProvider, *, recover: bool) -> RunRe
 async def work(path: Path) -> None:
     """Be the worker: answer until the review, tell of it, and wait there for the end."""
     hold = Hold()
-    provider = ScriptedModel("The sea is wet.", [hold])
+    provider = ScriptedModel("The sea keeps no one's footprints.", [hold])
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(lambda: _answer(path, provider, recover=False))
         await hold.reached()
@@ -60,7 +61,7 @@ def main(folder: Path) -> RunResult:
         worker.kill()
     if told.strip() != "reviewing":
         raise RuntimeError("the worker ended before its workflow reviewed anything")
-    provider = ScriptedModel("The sea keeps no one's footprints.", "good")
+    provider = ScriptedModel("good")
 
     async def recover() -> RunResult:
         return await _answer(path, provider, recover=True)

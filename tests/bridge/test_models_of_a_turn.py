@@ -4,20 +4,32 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
+import anyio
 import pytest
+from typing_extensions import override
 
-from runlane.bridge import WorkflowTurnDriver
-from runlane.contracts import Id
+from runlane.bridge import TurnProvider, WorkflowTurnDriver
+from runlane.contracts import CancelToken, Id
 from runlane.delivery import RunOperationEvent
-from runlane.errors import ModelProtocolError, ProviderError
+from runlane.errors import AbortedError, ModelProtocolError, ProviderError, UsageError
 from runlane.flow import define_workflow
 from runlane.models import FinishReport, ModelUsage, ResolvedModel, TextDelta, UsageReport
 from runlane.records import TextPart
-from runlane.runner import ModelCallRequest
-from runlane.runtime import RunResult, RuntimeConfig
-from runlane.testing import ScriptedModel
+from runlane.runner import ModelCallRequest, ModelChildOptions, ModelOutputEvent, ModelRunner, ModelRunnerOptions
+from runlane.runtime import (
+    ManagedLoopDriver,
+    RunContext,
+    RunResult,
+    RuntimeConfig,
+    Turn,
+    TurnFinished,
+    TurnOutcome,
+)
+from runlane.testing import Hold, ScriptedModel
 from tests.bridge.test_workflow_turns import driving, texts
 from tests.flow.workflows import definition, node, way
 from tests.runtime.scenes import CONVERSATION, heard, opened
@@ -121,3 +133,142 @@ async def test_a_recovered_failure_is_none_of_the_run() -> None:
     result = await answered(failing, driving(recovering))
     assert (result.reason, texts(result)) == ("success", ["provider.failure"])
     assert all(isinstance(part, TextPart) for part in result.message.parts)
+
+
+class Asking:
+    """A driver that asks its model as a host of the core would, whatever that is."""
+
+    name = "asking"
+
+    def __init__(self, ask: Any) -> None:
+        """Ask with a runner over the turn's provider."""
+        self._ask = ask
+
+    async def drive(self, turn: Turn, /) -> TurnOutcome:
+        """Ask, and answer with what was said."""
+        runner = ModelRunner(ModelRunnerOptions(provider=TurnProvider(turn)))
+        await turn.emit(TextDelta(await self._ask(runner)))
+        return TurnFinished("stop")
+
+
+async def test_b7_overlapping_calls_of_one_turn_are_steps_one_after_another() -> None:
+    """Three children ask at once: the provider has one call open at a time, and each is a step of its own."""
+    open_now, most = 0, 0
+
+    class Watched(ScriptedModel):
+        @override
+        @asynccontextmanager
+        async def open_stream(self, messages: Any, context: Any, /) -> AsyncIterator[Any]:
+            nonlocal open_now, most
+            async with super().open_stream(messages, context) as parts:
+                open_now += 1
+                most = max(most, open_now)
+                await anyio.wait_all_tasks_blocked()
+                yield parts
+                open_now -= 1
+
+    async def ask(runner: ModelRunner) -> str:
+        said: list[str] = []
+
+        async def one(child: ModelRunner, stage: str) -> None:
+            said.append((await child.call(ModelCallRequest(stage=Id(stage), prompt=stage))).value)
+
+        async with anyio.create_task_group() as tasks:
+            for stage in ("a", "b"):
+                tasks.start_soon(one, runner.child(), stage)
+            tasks.start_soon(one, runner, "root")
+        return ",".join(said)
+
+    model = Watched("1", "2", "3")
+    async with opened(model, config=RuntimeConfig(driver=Asking(ask))) as scene:
+        ticket = scene.runtime.submit(CONVERSATION, "Hello")
+        events = await heard(ticket)
+        result = await ticket.result
+    assert (texts(result), most) == (["1,2,3"], 1)
+    told = [event.operation for event in events if isinstance(event, RunOperationEvent)]
+    assert [operation.step for operation in told if operation.phase == "completed"] == [0, 1, 2]
+
+
+async def test_a_call_that_waits_for_another_is_cancelled_alone() -> None:
+    """Its own token ends its wait; it leaves no operation, and the open call goes on."""
+    hold = Hold()
+
+    async def ask(runner: ModelRunner) -> str:
+        token, reasons = CancelToken(), []
+
+        async def second() -> None:
+            child = runner.child(ModelChildOptions(signal=token))
+            try:
+                await child.call(ModelCallRequest(stage=Id("b"), prompt="b"))
+            except AbortedError as error:
+                reasons.append(error.reason)
+            hold.release()
+
+        async with anyio.create_task_group() as tasks:
+
+            async def stop() -> None:
+                await hold.reached()
+                await anyio.wait_all_tasks_blocked()
+                tasks.start_soon(second)
+                await anyio.wait_all_tasks_blocked()
+                token.cancel("not needed")
+
+            tasks.start_soon(stop)
+            first = await runner.call(ModelCallRequest(stage=Id("a"), prompt="a"))
+        return f"{first.value} {reasons}"
+
+    model = ScriptedModel([hold, TextDelta("a"), FinishReport("stop")], "never")
+    assert texts(await answered(model, RuntimeConfig(driver=Asking(ask)))) == ["a ['not needed']"]
+    assert len(model.calls) == 1
+
+
+async def test_a_call_from_within_the_reading_of_another_is_refused() -> None:
+    """It would wait for itself for ever."""
+    caught: list[BaseException] = []
+
+    async def ask(runner: ModelRunner) -> str:
+        inner = runner.child()
+
+        async def sink(event: ModelOutputEvent) -> None:
+            try:
+                await inner.call(ModelCallRequest(stage=event.stage, prompt="x"))
+            except UsageError as error:
+                caught.append(error)
+
+        outer = runner.child(ModelChildOptions(output=sink))
+        return (await outer.call(ModelCallRequest(stage=Id("a"), prompt="a"))).value
+
+    assert texts(await answered(ScriptedModel("yes"), RuntimeConfig(driver=Asking(ask)))) == ["yes"]
+    assert len(caught) == 1
+
+
+async def test_b2_a_driver_may_be_chosen_for_each_run() -> None:
+    """The function gets the run's context; what it gives must be a driver."""
+
+    async def ask(runner: ModelRunner) -> str:
+        return (await runner.call(ModelCallRequest(stage=Id("a"), prompt="a"))).value + "!"
+
+    def choose(context: RunContext[Any]) -> Any:
+        return {"loop": ManagedLoopDriver(), "own": Asking(ask)}.get(context.context)
+
+    async with opened(ScriptedModel("said"), config=RuntimeConfig(driver=choose)) as scene:
+        results = [
+            await scene.runtime.submit(CONVERSATION, "Hello", context=name).result for name in ("loop", "own", "none")
+        ]
+    assert [texts(result) for result in results] == [["said"], ["said!"], []]
+    assert isinstance(results[2].error, UsageError)
+
+
+async def test_b2_a_function_that_would_have_to_be_awaited_is_refused() -> None:
+    """When it is configured, or when it gives an awaitable; nothing is left unawaited."""
+
+    async def choose(context: RunContext[Any]) -> Any:
+        return context
+
+    def hidden(context: RunContext[Any]) -> Any:
+        return choose(context)
+
+    with pytest.raises(UsageError, match="driver"):
+        RuntimeConfig(driver=choose)  # type: ignore[arg-type]
+    result = await answered(ScriptedModel("x"), RuntimeConfig(driver=hidden))
+    assert (result.reason, isinstance(result.error, UsageError)) == ("runtime_failure", True)

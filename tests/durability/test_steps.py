@@ -26,8 +26,10 @@ from runlane.errors import (
     UsageError,
 )
 from runlane.records import JsonObject
-from runlane.store import EventKind, MemoryStore
+from runlane.store import AcquireRun, Applied, EventKind, MemoryStore
+from runlane.testing._store_kit import START
 from tests.durability.scenes import CONVERSATION, Counting, durable, ledger, put
+from tests.store.turns import accept
 from tests.virtual_time import jumping
 
 pytestmark = pytest.mark.anyio
@@ -318,34 +320,28 @@ async def test_a_damaged_record_stops_everything(kind: EventKind, payload: dict[
     assert body.entered == 0
 
 
-async def test_entries_before_a_version_are_not_read() -> None:
-    """A reader that knows where its run began looks at nothing older, however long the conversation is."""
+@pytest.mark.parametrize("between", [0, 1, 150])
+async def test_a_reader_of_an_acquired_run_looks_at_nothing_older(between: int) -> None:
+    """It begins where the run was admitted, however long the conversation and the queue were; all of it is read."""
     async with MemoryStore() as store:
-        await put(store, "durability/step", run_id="other", step_name="s", encoded="damaged")
-        await store.seed_conversation(conversation_id=CONVERSATION, seed_key="k", inputs=[_message()])
-        for number in range(9):
+        for _ in range(70):
+            await put(store, "durability/step", run_id="other", step_name="s", encoded="damaged")
+        await store.apply(CONVERSATION, accept(CONVERSATION, "run"))
+        await put(store, "durability/event", run_id="run", event="e", id="i", encoded='"early"')
+        for number in range(between):
             await put(store, "durability/step", run_id="run", step_name=f"s{number}", encoded=str(number))
-        reading = durable(store, since_version=1)
-        assert [await reading.read_recorded_step(f"s{number}") for number in range(9)] == list(range(9))
+        [acquired] = await store.apply(
+            CONVERSATION, [AcquireRun(command_id="a", at=START, run_id="run", expected_revision=0, owner_id="o")]
+        )
+        assert isinstance(acquired, Applied)
+        sequence = acquired.delta.runs[-1].execution_sequence
+        await put(store, "durability/step", run_id="run", step_name="last", encoded="5")
+        reading = durable(store, execution_sequence=sequence)
+        assert await reading.read_recorded_step("last") == 5
+        assert await reading.wait_for("e", "i") == "early"
+        assert [await reading.read_recorded_step(f"s{number}") for number in range(between)] == list(range(between))
         with pytest.raises(StepResultDecodeError):
-            await durable(store).has_recorded_step("s1")
-
-
-def _message() -> Any:
-    from runlane.records import Message, TextPart  # noqa: PLC0415 - one use
-
-    at = "2026-01-01T00:00:00.000Z"
-    return Message.model_validate(
-        {
-            "id": "m1",
-            "conversation_id": CONVERSATION,
-            "role": "user",
-            "status": "committed",
-            "parts": [TextPart(text="x")],
-            "created_at": at,
-            "updated_at": at,
-        }
-    )
+            await durable(store).has_recorded_step("last")
 
 
 class Flaky(MemoryStore):

@@ -6,6 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Generic, TypeVar, get_args
 
+import anyio
+
+from runlane.bridge._nodes import DurableNodes, Streamed
 from runlane.bridge._provider import TurnProvider
 from runlane.bridge._tools import WAITS_FOR_CONSENT, TurnToolInvoker
 from runlane.canonical import canonical_record_json
@@ -41,7 +44,8 @@ class WorkflowTurnDriver(Generic[App]):
     The run is admitted, ordered, recorded, recovered and ended as any other: the workflow knows nothing of it. Every
     call of a model is a durable step; tools are the runtime's, under its fence. The workflow's memory is not durable:
     after a crash, and after a call somebody had to consent to, it begins again, and calls of tools that it repeats
-    give the results on record.
+    give the results on record. With `durable_nodes` what a visit of a node returned is on record too: after a crash
+    finished visits are not made again, and what they returned has to be lossless JSON.
 
     Inputs that want to join the run wait for its end: a workflow has no boundary to take them at.
 
@@ -63,6 +67,7 @@ class WorkflowTurnDriver(Generic[App]):
         input: Callable[[Turn], Mapping[str, object]] | None = None,  # noqa: A002 - what it is
         output: Callable[[object], Sequence[TextPart | ModelPart]] | None = None,
         stream_stages: Sequence[str] = (),
+        durable_nodes: bool = False,
         models: Mapping[str, ResolvedModel] | None = None,
         options: AgentCoreEngineOptions | None = None,
         diagnostics: CreateDiagnosticsOptions | None = None,
@@ -83,6 +88,10 @@ class WorkflowTurnDriver(Generic[App]):
                 JSON one text part that holds it canonically.
             stream_stages: Stages of model calls whose text is the answer as it comes, in the order of the calls; then
                 the completion value adds no text of its own.
+            durable_nodes: Make each visit of a node a durable step (`Turn.durability`) named `flow:<node>:<visit>`, at
+                one commit a visit; the visits of nested workflows are part of it. A visit that raised, or that the
+                process died in, is made again. The run that goes on after a consent is another run and has no visits
+                on record.
             models: Models by the names nodes use. Without them nodes use the turn's own model.
             options: The engine's options; their token, caches and observers serve every run.
             diagnostics: Where runs are recorded, each under a root scope with its durable run id.
@@ -103,6 +112,7 @@ class WorkflowTurnDriver(Generic[App]):
         self._input = input or start_state
         self._output = output or answer_of
         self._stages = frozenset(stream_stages)
+        self._durable_nodes = durable_nodes
         self._models = None if models is None else dict(models)
         self._options = options or AgentCoreEngineOptions()
         self._diagnostics = diagnostics
@@ -119,7 +129,7 @@ class WorkflowTurnDriver(Generic[App]):
         if not await turn.resume():
             return TurnFinished("tool-calls")
         waiting = CancelToken()
-        streamed = _Streamed(turn, self._stages)
+        streamed = Streamed(turn)
         engine = self._engine(turn, waiting, streamed)
         state = self._state(turn)
         try:
@@ -133,7 +143,7 @@ class WorkflowTurnDriver(Generic[App]):
         for part in self._parts(result.value):
             if not isinstance(part, TextPart):
                 await turn.emit(part)
-            elif not streamed.happened:
+            elif not streamed.said:
                 await turn.emit(TextDelta(part.text))
         return TurnFinished("stop")
 
@@ -149,18 +159,27 @@ class WorkflowTurnDriver(Generic[App]):
             raise UsageError("must make a sequence of texts and parts a model gives", argument="output")
         return parts
 
-    def _engine(self, turn: Turn, waiting: CancelToken, streamed: _Streamed) -> AgentCoreEngine[App]:
+    def _engine(self, turn: Turn, waiting: CancelToken, streamed: Streamed) -> AgentCoreEngine[App]:
         engine: AgentCoreEngine[App] = AgentCoreEngine(self._options)
+        gate = anyio.Lock()
+
+        async def take(event: ModelOutputEvent) -> None:
+            if event.stage in self._stages and isinstance(event.part, TextDelta) and event.part.text:
+                await streamed.say(event.part.text)
 
         def binding(model: ResolvedModel | None) -> AgentModelBinding:
-            return AgentModelBinding(provider=TurnProvider(turn, model), output=streamed.take)
+            return AgentModelBinding(provider=TurnProvider(turn, model, gate=gate), output=take)
 
         if self._models is None:
             engine.bind_model(binding(None))
         else:
             engine.bind_models({name: binding(model) for name, model in self._models.items()})
-        engine.bind_tools(TurnToolInvoker(turn, waiting, self._clock, self._ids))
-        engine.bind_workflow(self._workflow, self._app)
+        tools = TurnToolInvoker(turn, waiting, self._clock, self._ids)
+        engine.bind_tools(tools)
+        workflow = self._workflow
+        if self._durable_nodes:
+            workflow = DurableNodes(turn, tools, streamed, waiting).bind(workflow)
+        engine.bind_workflow(workflow, self._app)
         return engine
 
     def _request(self, turn: Turn, waiting: CancelToken) -> RequestRuntime:
@@ -168,24 +187,6 @@ class WorkflowTurnDriver(Generic[App]):
         if self._diagnostics is not None:
             scope = create_diagnostics(replace(self._diagnostics, run_id=Id(turn.run.id)))
         return RequestRuntime(signal=CancelToken.any(turn.signal, waiting), diagnostics=scope)
-
-
-class _Streamed:
-    """Puts the text of some stages into the answer as it comes.
-
-    Attributes:
-        happened: Whether any text went out.
-    """
-
-    def __init__(self, turn: Turn, stages: frozenset[str], /) -> None:
-        self._turn = turn
-        self._stages = stages
-        self.happened = False
-
-    async def take(self, event: ModelOutputEvent) -> None:
-        if event.stage in self._stages and isinstance(event.part, TextDelta):
-            self.happened = True
-            await self._turn.emit(event.part)
 
 
 def start_state(turn: Turn, /) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Final, NoReturn
 
 import anyio
@@ -52,8 +53,21 @@ class TurnToolInvoker:
         self._ids = ids
         self._known = _results_on_record(turn)
         self._count = 0
+        self._made: list[str] = []
         self._in_flight = 0
         self._is_pending = False
+
+    @property
+    def made(self) -> Sequence[str]:
+        """The ids of the calls that were made, or answered from the record, in order."""
+        return self._made
+
+    def pass_over(self, call_ids: Sequence[str], /) -> None:
+        """Take calls that finished work made as made: nothing that is asked now gets their results."""
+        self._count += len(call_ids)
+        self._made += call_ids
+        for results in self._known.values():
+            results[:] = [result for result in results if result.call_id not in call_ids]
 
     async def invoke(
         self, request: ToolInvocationRequest, options: ExecutionOptions | None = None, /
@@ -68,7 +82,11 @@ class TurnToolInvoker:
         started_at, started = timestamp_ms(self._clock.now()), self._clock.monotonic()
         result = self._on_record(call, request.call_id)
         if result is None:
-            result = await self._carry_out(self._turn.tools.distinct((call,))[0])
+            [call] = self._turn.tools.distinct((call,))
+            self._made.append(call.call_id)
+            result = await self._carry_out(call)
+        else:
+            self._made.append(result.call_id)
         if result.outcome != "success":
             raise _error_of(result)
         diagnostics = None if options is None else options.diagnostics

@@ -46,9 +46,7 @@ class EffectOutcome:
     proof: JsonValue = None
 
 
-async def carry_out(
-    log: DurabilityLog, name: str, effect: Effect, signal: CancelToken, limit: float, /
-) -> EffectState:
+async def carry_out(log: DurabilityLog, name: str, effect: Effect, signal: CancelToken, limit: float, /) -> EffectState:
     """Return an effect's outcome, having it if nothing is on record of it.
 
     Raises:

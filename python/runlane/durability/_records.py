@@ -27,6 +27,7 @@ _R = TypeVar("_R")
 
 LARGEST_DEADLINE: Final = 2**53 - 1
 _PAGE: Final = 10_000
+_LOOK_BACK: Final = 100
 _PATIENCE: Final = 5.0
 """Seconds a record may take to be written; it is not cancelled meanwhile."""
 
@@ -179,24 +180,35 @@ class DurabilityLog:
         )
 
     async def _first_seq(self) -> int:
-        """Return where the ledger reaches `since_version`: galloping, then halving, one entry a look."""
+        """Return where the run was admitted, if it is known when it was acquired; what is older is not about it."""
         since = self._since_version
         if since is None:
             return 1
-
-        async def is_before(seq: int) -> bool:
-            page = await self._read(seq, 1)
-            return bool(page.items) and page.items[0].version < since
-
         low, step = 0, 1
-        while await is_before(low + step):
+        while await self._is_before(low + step, since):
             low += step
             step *= 2
         high = low + step
         while low + 1 < high:
             middle = (low + high) // 2
-            low, high = (middle, high) if await is_before(middle) else (low, middle)
-        return high
+            low, high = (middle, high) if await self._is_before(middle, since) else (low, middle)
+        return await self._admission_before(high)
+
+    async def _is_before(self, seq: int, version: int) -> bool:
+        page = await self._read(seq, 1)
+        return bool(page.items) and page.items[0].version < version
+
+    async def _admission_before(self, high: int) -> int:
+        """Look back for the entry that admitted the run; 1 if there is none."""
+        while high > 1:
+            low = max(1, high - _LOOK_BACK)
+            page = await self._read(low, high - low)
+            for event in page.items:
+                facts = event.payload
+                if (facts.get("type"), facts.get("run_id"), facts.get("revision")) == ("accept", self._run_id, 0):
+                    return event.seq
+            high = low
+        return 1
 
     # --- one record ----------------------------------------------------------------------------------------------
 

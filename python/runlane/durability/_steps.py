@@ -86,7 +86,7 @@ class StepDurability:
         subscribe: Callable[[Callable[[], None]], Callable[[], object]] | None = None,
         clock: Clock | None = None,
         append: AppendRecord | None = None,
-        since_version: int | None = None,
+        execution_sequence: int | None = None,
     ) -> None:
         """Serve a run; nothing is read before the first call.
 
@@ -99,8 +99,8 @@ class StepDurability:
                 only to notice what another process delivers while this one waits.
             clock: The system's by default.
             append: Appends the records, if not the store plainly; a runtime writes them under the run's ownership.
-            since_version: Ledger entries of smaller conversation versions are not read, nor checked; by default all
-                are. Of a run, its `execution_sequence`.
+            execution_sequence: Of the run, if it was acquired: then what is older than its admission is not read, nor
+                checked, however long the conversation is. By default the whole ledger is.
 
         Raises:
             UsageError, InvalidValueError: An id is none.
@@ -111,7 +111,7 @@ class StepDurability:
         self._subscribe = subscribe
         self._clock = clock or SystemClock()
         self._room = room_of(store)
-        self._log = DurabilityLog(store, conversation_id, run_id, append=append, since_version=since_version)
+        self._log = DurabilityLog(store, conversation_id, run_id, append=append, since_version=execution_sequence)
         self._parking = anyio.Lock(fast_acquire=True)
 
     # --- steps ---------------------------------------------------------------------------------------------------

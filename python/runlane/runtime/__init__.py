@@ -70,6 +70,7 @@ from runlane.runtime._tool_source import ToolSource
 from runlane.runtime._tools_config import ToolsConfig
 from runlane.runtime._turn import (
     Boundary,
+    ChooseDriver,
     Turn,
     TurnDriver,
     TurnFinished,
@@ -86,6 +87,7 @@ __all__ = [
     "AgentRuntime",
     "BlockingRuntime",
     "Boundary",
+    "ChooseDriver",
     "ChoosePolicy",
     "CloseConfig",
     "CloseResult",

@@ -18,7 +18,7 @@ from runlane.runtime._policies import ChoosePolicy, InputPolicy, LaneKey, Prefli
 from runlane.runtime._protocol import AgentProtocol
 from runlane.runtime._steps import PrepareStep, StopPolicy, check_stop_policies
 from runlane.runtime._tools_config import ToolsConfig
-from runlane.runtime._turn import TurnDriver
+from runlane.runtime._turn import ChooseDriver, TurnDriver
 
 __all__ = [
     "CloseConfig",
@@ -203,7 +203,8 @@ class RuntimeConfig:
         protocol: The shape of contexts and metadata, and what counts as an answer; by default anything does.
         key_reuse: What a repeated idempotency key with a *different* input gets: `return` the first admission (the
             ticket's `admission.input_matches` is False), or `refuse` with `RuntimeConflictError`.
-        driver: Who answers a run, or None for the managed model loop.
+        driver: Who answers a run: a `TurnDriver`, or a plain function that chooses one by the `RunContext` of each
+            execution; None for the managed model loop.
 
     Raises:
         UsageError, InvalidValueError: A value of the wrong type or outside its range; names the field.
@@ -225,7 +226,7 @@ class RuntimeConfig:
     observers: tuple[RunEventSink, ...] = ()
     protocol: AgentProtocol[Any] = field(default_factory=AgentProtocol)
     key_reuse: Literal["return", "refuse"] = "return"
-    driver: TurnDriver | None = None
+    driver: TurnDriver | ChooseDriver | None = None
 
     def __post_init__(self) -> None:
         kinds: tuple[tuple[str, type], ...] = (
@@ -247,4 +248,7 @@ class RuntimeConfig:
         one_of(self.key_reuse, "key_reuse", ("return", "refuse"))
         drive: Callable[..., object] | None = getattr(self.driver, "drive", None)
         if self.driver is not None and not callable(drive):
-            raise UsageError("must be a TurnDriver", argument="driver")
+            choose: Any = self.driver
+            if not callable(choose):
+                raise UsageError("must be a TurnDriver, or a function that chooses one", argument="driver")
+            require_sync(choose, argument="driver")

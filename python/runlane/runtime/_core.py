@@ -21,9 +21,9 @@ from runlane.runtime._coordinator import LaneCoordinator
 from runlane.runtime._idle_watch import IdleWatch
 from runlane.runtime._incarnation import Incarnation
 from runlane.runtime._interrupt_watch import InterruptWatch
-from runlane.runtime._steps import resolved_model
+from runlane.runtime._steps import RunContext, resolved_model
 from runlane.runtime._store_calls import StoreCalls
-from runlane.runtime._turn import TurnDriver
+from runlane.runtime._turn import ChooseDriver, TurnDriver
 from runlane.runtime._work import Work
 from runlane.tools import ToolRegistry
 
@@ -92,7 +92,7 @@ class RuntimeCore:
     lanes: LaneCoordinator
     idle_watch: IdleWatch
     interrupt_watch: InterruptWatch
-    driver: TurnDriver
+    driver: TurnDriver | ChooseDriver
     model: ModelSource
     instructions: str | None
     tools: ToolRegistry[Any] | None = None
@@ -145,3 +145,17 @@ class RuntimeCore:
         """Whether a run waits in its lane here."""
         work = self.here.get((conversation_id, run_id))
         return work is not None and work.item is not None and self.lanes.is_waiting(work.lane, work.item)
+
+    def driver_of(self, context: RunContext[object], /) -> TurnDriver:
+        """Return who answers a run.
+
+        Raises:
+            UsageError: The function that chooses gave something else than a driver.
+        """
+        given: Any = self.driver
+        if not callable(getattr(given, "drive", None)):
+            given = sync_result(given(context), argument="driver")
+        if not callable(getattr(given, "drive", None)):
+            raise UsageError(f"must choose a TurnDriver, not {type(given).__name__}", argument="driver")
+        driver: TurnDriver = given
+        return driver

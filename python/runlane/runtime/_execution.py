@@ -120,7 +120,8 @@ class _Execution:
         try:
             with anyio.CancelScope() as scope, signal.bind(scope), stray_ends("driver"):
                 await turn.tools.mount()
-                ending = await self._accepted(turn, ending_for_outcome(await self._core.driver.drive(turn)))
+                driver = self._core.driver_of(turn.context)
+                ending = await self._accepted(turn, ending_for_outcome(await driver.drive(turn)))
         except OwnershipLostError:
             raise
         except Exception as error:  # noqa: BLE001 - every failure becomes the end of the run

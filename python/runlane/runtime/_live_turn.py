@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from runlane.contracts import CancelToken, Id, resolve
+from runlane.durability import StepDurability
 from runlane.errors import RunlaneError, UsageError
 from runlane.models import (
     AnyModelMessage,
@@ -19,7 +20,7 @@ from runlane.models import (
 )
 from runlane.observability import StepOutcome
 from runlane.prompt import Instructions
-from runlane.records import Part, Run, RunOperation, ToolCallPart
+from runlane.records import JsonObject, Part, Run, RunOperation, ToolCallPart
 from runlane.runtime._announcing import RunVoice
 from runlane.runtime._context_usage import context_usage
 from runlane.runtime._core import RuntimeCore
@@ -42,6 +43,7 @@ from runlane.runtime._steps import (
 from runlane.runtime._tool_calls import RunTools
 from runlane.runtime._turn import Boundary, TurnPart
 from runlane.runtime._turn_writer import TurnWriter
+from runlane.store import AppendEvent, EventKind
 
 __all__ = ["LiveTurn", "first_operation"]
 
@@ -110,6 +112,7 @@ class LiveTurn:
         self._calls = 0
         self._step_start = 0
         self._last: LiveStep | None = None
+        self._durability: StepDurability | None = None
         self._asked = prompt.model
         self._ledger = RequestLedger(writer.run.id, prompt.messages, prompt.records)
         self.writer = writer
@@ -158,6 +161,30 @@ class LiveTurn:
     def signal(self) -> CancelToken:
         """Trips when the run must stop."""
         return self._signal
+
+    @property
+    def durability(self) -> StepDurability:
+        """Named work of the run; see `Turn.durability`."""
+        if self._durability is None:
+            run, core = self.writer.run, self._core
+            self._durability = StepDurability(
+                core.calls.store,
+                run.conversation_id,
+                run.id,
+                signal=self._signal,
+                clock=core.clock,
+                append=self._append,
+                execution_sequence=run.execution_sequence,
+            )
+        return self._durability
+
+    async def _append(self, kind: EventKind, payload: JsonObject) -> None:
+        """Append a ledger entry in a commit that proves the run is still held."""
+        core = self._core
+        self.writer.owe(
+            AppendEvent(command_id=core.ids.new("command"), at=core.clock.now(), kind=kind, payload=payload)
+        )
+        await self.writer.checkpoint(proves=True)
 
     def origin(self, error: Exception, /) -> FailureOrigin:
         """Return where a failure came from."""

@@ -6,12 +6,13 @@ it emits becomes the assistant message, what it returns says how the turn ended.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from runlane.contracts import CancelToken
+from runlane.durability import StepDurability
 from runlane.models import AnyModelMessage, FinishReason, ModelFunction, ModelPart, ResolvedModel
 from runlane.prompt import Instructions
 from runlane.records import (
@@ -26,6 +27,7 @@ from runlane.runtime._steps import RunContext, StepPrompt
 
 __all__ = [
     "Boundary",
+    "ChooseDriver",
     "Turn",
     "TurnDriver",
     "TurnFinished",
@@ -137,6 +139,11 @@ class Turn(Protocol):
         """Trips when the run must stop."""
         ...
 
+    @property
+    def durability(self) -> StepDurability:
+        """Named work of the run that is not done again after a crash; its records are written under its ownership."""
+        ...
+
     def open_step(
         self,
         messages: tuple[AnyModelMessage, ...],
@@ -212,3 +219,7 @@ class TurnDriver(Protocol):
     async def drive(self, turn: Turn, /) -> TurnOutcome:
         """Answer one turn. Whatever is raised ends the run with the reason its type maps to."""
         ...
+
+
+ChooseDriver: TypeAlias = Callable[[RunContext[Any]], TurnDriver]
+"""Chooses who answers a run: a plain function, called once for each execution of a run."""
