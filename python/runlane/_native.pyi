@@ -472,6 +472,7 @@ class HistoryLog:
     def project(
         self,
         options: int,
+        provider: str | None,
         active: list[str],
         effects: Mapping[str, str],
         files: Mapping[tuple[str, int], object] | None,

@@ -245,6 +245,7 @@ OPTIONS = st.builds(
     unresolved_file=st.sampled_from(["omit", "text"]),
     interrupted_assistant=st.sampled_from(["assistant-marked", "assistant-marked", "system-note", "omit"]),
     leading_assistant=st.sampled_from(["omit", "allow"]),
+    provider=st.sampled_from([None, "openai-chat", "anthropic"]),
 )
 ACTIVE = st.frozensets(st.sampled_from(["r1", "r2", "r3", "r9"]), max_size=2)
 EFFECTS = st.dictionaries(CALLS, st.sampled_from(["interrupted", "not-started", "unknown"]), max_size=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from runlane.history import (
     select_history,
 )
 from runlane.models import FileItem
+from runlane.models._rounds import settle_rounds
 from runlane.models.openai_chat import encode_message
 from runlane.records import Message, TokenCount
 from tests.history.records import ACTIVE, EFFECTS, OPTIONS, POLICIES, histories, stored
@@ -132,6 +134,7 @@ def test_a_handle_never_remembers_wrongly(
     for turn, (kind, (record, place)) in enumerate(steps):
         applied(history, kept, kind, record, place)
         active, effects, files = contexts[turn % len(contexts)]
+        options = replace(options, provider=(options.provider, "anthropic", None)[turn % 4 % 3])
         if turn % 3 != 1:
             projection = history.project(options, active_runs=active, effects=effects, files=files)
             assert_same(projection, Projector(kept, options, files=files, active_runs=active, effects=effects))
@@ -224,8 +227,8 @@ def test_what_may_be_compacted_is_what_the_rules_say(
 
 @given(histories(), OPTIONS)
 def test_a_body_is_what_the_encoder_writes(records: list[Message], options: ProjectionOptions) -> None:
-    """The body copied from stored text says what the wire encoder says message by message."""
+    """The body copied from stored text says what the wire encoder says, each round's results behind its calls."""
     projection = History(map(stored, records)).project(options)
     body = json.loads(projection.messages.openai_chat_body(b"[", b"]"))
-    fragments = [encoded for message in projection.messages if (encoded := encode_message(message))]
+    fragments = [encoded for message in settle_rounds(projection.messages) if (encoded := encode_message(message))]
     assert body == json.loads(b"[" + b",".join(fragments) + b"]")

@@ -62,7 +62,7 @@ def test_redacted_thinking_is_reasoning_without_text() -> None:
 def test_a_tool_the_provider_ran_is_kept_whole() -> None:
     """Its call with the streamed input, and what it gave, are opaque; the pages it cites are sources, once each."""
     parts, _ = own("provider-run-search")
-    call, result = opaque_of(parts)
+    call, result, cited = opaque_of(parts)
     assert call == {
         "type": "server_tool_use",
         "id": "srvtoolu_1",
@@ -74,6 +74,22 @@ def test_a_tool_the_provider_ran_is_kept_whole() -> None:
         SourceOutput("https://birds.example/parrot", "https://birds.example/parrot", "Parrots"),
         SourceOutput("Guide", None, "Guide"),
     ]
+    assert (cited["type"], cited["length"], [one["encrypted_index"] for one in cited["citations"]]) == (
+        "text",
+        len("They talk."),
+        ["aWR4"],
+    )
+
+
+def test_the_container_is_told_once() -> None:
+    """Whichever event names it, for the next request."""
+    container = {"id": "cntr_1", "expires_at": "2026-01-02T03:04:05Z"}
+    parts, _ = ANTHROPIC.feed(
+        {"type": "message_start", "message": {"id": "r", "model": "m", "container": container}},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn", "container": container}},
+        {"type": "message_stop"},
+    )
+    assert opaque_of(parts) == [{"type": "message", "container": container}]
 
 
 def test_a_compaction_is_kept_whole() -> None:

@@ -1,6 +1,7 @@
 """What is sent to Anthropic's messages."""
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from runlane.models.anthropic import Anthropic, encode_request
 from runlane.records import (
     JsonObject,
     ProviderEnvelope,
+    ProviderPart,
     ReasoningPart,
     TextPart,
 )
@@ -156,6 +158,64 @@ def test_a_call_from_a_provider_run_tool_keeps_both() -> None:
         code,
         {"caller": caller, "type": "tool_use", "id": "a", "name": "f", "input": {}},
     ]
+
+
+_INDEXED: JsonObject = {"type": "web_search_result_location", "encrypted_index": "aWR4", "url": "https://a.example"}
+
+
+@pytest.mark.parametrize(
+    ("texts", "length", "blocks"),
+    [
+        (["So. They talk."], 10, [("So. ", False), ("They talk.", True)]),
+        (["So. ", "They", " talk."], 10, [("So. ", False), ("They talk.", True)]),
+        (["They talk."], 10, [("They talk.", True)]),
+        (["They talk."], 11, [("They talk.", False)]),
+        (["They talk."], 0, [("They talk.", False)]),
+        (["They talk."], True, [("They talk.", False)]),
+        ([], 1, []),
+    ],
+)
+def test_citations_go_back_with_the_text_they_are_of(
+    texts: list[str], length: JsonValue, blocks: list[tuple[str, bool]]
+) -> None:
+    """However the record joined or parted the text; a mark that does not fit it is left out."""
+    mark: JsonObject = {"type": "text", "citations": [_INDEXED], "length": length}
+    said: list[TextPart | ProviderPart] = [TextPart(text=text) for text in texts]
+    said += [opaque("anthropic", mark), TextPart(text="End.")]
+    body = encode(ModelMessage.user("Go"), ModelMessage("assistant", tuple(said)), ModelMessage.user("On."))
+    assert [(block["text"], "citations" in block) for block in body["messages"][1]["content"]] == [
+        *blocks,
+        ("End.", False),
+    ]
+
+
+_NOW = datetime(2026, 1, 2, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("expires_at", "further", "sent"),
+    [
+        ("2026-01-02T00:00:01Z", (ModelMessage.user("On."),), True),
+        ("2026-01-01T23:59:59Z", (ModelMessage.user("On."),), False),
+        ("2026-01-03T00:00:00", (ModelMessage.user("On."),), False),
+        ("soon", (ModelMessage.user("On."),), False),
+        (None, (ModelMessage.user("On."),), False),
+        ("2026-01-01T23:59:59Z", (), True),
+        (None, (), True),
+    ],
+)
+def test_the_container_is_named_while_it_is_needed_or_known_to_live(
+    expires_at: str | None, further: tuple[AnyModelMessage, ...], *, sent: bool
+) -> None:
+    """Within its turn the provider asks for it; later one that is gone would cost every request."""
+    mark: JsonObject = {"type": "message", "container": {"id": "cntr_1", "expires_at": expires_at}}
+    asked = ModelAssistantToolMessage((call("a"), opaque("anthropic", mark)))
+    messages = [ModelMessage.user("Go"), asked, ModelToolResultMessage((result("a", 1),)), *further]
+    body = json.loads(encode_request("m", messages, ModelProviderContext(), now=_NOW))
+    assert body.get("container") == ("cntr_1" if sent else None)
+    assert [block["type"] for block in body["messages"][1]["content"]] == ["tool_use"]
+    named = ModelProviderContext(options=ModelOptions(extra={"container": "mine"}))
+    assert json.loads(encode_request("m", messages, named, now=_NOW))["container"] == "mine"
 
 
 def test_blank_text_is_left_out_and_an_open_answer_is_trimmed() -> None:

@@ -5,9 +5,10 @@ from hypothesis import strategies as st
 
 from runlane.history import History, ProjectionOptions
 from runlane.models import AnyModelMessage, MessageChain, ModelMessage, ModelProviderContext, ModelToolResultMessage
+from runlane.models._rounds import settle_rounds
 from runlane.models.openai_chat import OpenAIChatDialect, encode_message, encode_request
 from runlane.records import FilePart, TextPart
-from tests.history.records import OPTIONS, histories, stored, user
+from tests.history.records import CALLS, OPTIONS, histories, stored, user
 from tests.models.messages import result
 from tests.models.test_request_types import FILES
 
@@ -17,9 +18,10 @@ _NEW: list[AnyModelMessage] = [ModelMessage.user("And?")]
 
 
 def _plainly(messages: list[AnyModelMessage], dialect: OpenAIChatDialect) -> bytes:
-    """The body with every message written on its own."""
+    """The body with every message written on its own, each round's results behind its calls."""
     head, tail = encode_request("m", [], _CONTEXT, dialect).split(b"[]")
-    return head + b"[" + b",".join(filter(None, (encode_message(each, dialect) for each in messages))) + b"]" + tail
+    written = (encode_message(each, dialect) for each in settle_rounds(messages))
+    return head + b"[" + b",".join(filter(None, written)) + b"]" + tail
 
 
 @given(records=histories(), options=OPTIONS, reasoning=st.sampled_from(["tool-calls", "never"]), data=st.data())
@@ -38,7 +40,9 @@ def test_a_stored_history_is_written_as_its_messages_would_be(
             if isinstance(part, FilePart)
         }
         projected = history.project(options, files=data.draw(st.sampled_from([files, None]))).messages
-        chain = MessageChain(_SYSTEM, projected, _NEW)
+        late = [result(call_id, 1) for call_id in data.draw(st.lists(CALLS, unique=True, max_size=2))]
+        new = [*_NEW, ModelToolResultMessage(tuple(late))] if late else _NEW
+        chain = MessageChain(_SYSTEM, projected, new)
         assert encode_request("m", chain, _CONTEXT, dialect) == _plainly(list(chain), dialect)
         assert encode_request("m", projected, _CONTEXT, dialect) == _plainly(list(projected), dialect)
 

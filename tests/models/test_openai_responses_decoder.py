@@ -195,3 +195,20 @@ def test_a_document_of_a_response_in_progress_is_no_answer() -> None:
     decoder = OpenAIResponsesDecoder()
     decoder.feed_document('{"id":"r","model":"m","status":"queued","output":[]}')
     assert isinstance(decoder.failure, ModelProtocolError)
+
+
+def test_the_phase_of_a_message_is_told_behind_its_text() -> None:
+    """With the length of the text, for the record may join it to what was said before; text without one has none."""
+    parts, _ = RESPONSES.feed(
+        *(
+            {
+                "type": "response.output_item.done",
+                "output_index": place,
+                "item": {"type": "message", "phase": phase, "content": [{"type": "output_text", "text": text}]},
+            }
+            for place, (phase, text) in enumerate(
+                [("commentary", "I look\ud83d\ude00"), (None, "Hm."), ("final_answer", "")]
+            )
+        )
+    )
+    assert opaque_of(parts) == [{"type": "message", "phase": "commentary", "length": 7}]

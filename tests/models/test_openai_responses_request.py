@@ -18,7 +18,7 @@ from runlane.models import (
     ModelToolResultMessage,
 )
 from runlane.models.openai_responses import OpenAIResponses, OpenAIResponsesDialect, encode_request
-from runlane.records import JsonObject, ProviderEnvelope, ReasoningPart, TextPart, ToolCallPart
+from runlane.records import JsonObject, ProviderEnvelope, ProviderPart, ReasoningPart, TextPart, ToolCallPart
 from runlane.testing import ReplayServer, Reply
 from tests.models.messages import FUNCTION, broken_call, call, envelope, opaque, result
 from tests.models.protocols import own_streams
@@ -134,6 +134,50 @@ def test_a_tool_the_provider_ran_goes_back_as_it_came() -> None:
     )
     body = encode(ModelMessage.user("Go"), ModelMessage("assistant", parts))
     assert body["input"][1:] == [search, {"role": "assistant", "content": "So."}]
+
+
+_SHELL: JsonObject = {"type": "shell_call", "id": "sh", "call_id": "c", "status": "completed", "action": {}}
+_SHOWN: JsonObject = {"type": "shell_call_output", "call_id": "c", "output": []}
+_ASKS: JsonObject = {"type": "mcp_approval_request", "id": "ap", "server_label": "w", "name": "n", "arguments": "{}"}
+_SAYS: JsonObject = {"type": "mcp_approval_response", "approval_request_id": "ap", "approve": True}
+
+
+@pytest.mark.parametrize(
+    ("parts", "kept"),
+    [
+        ((_SHELL, _SHOWN), [_SHELL, _SHOWN]),
+        ((_SHELL,), []),
+        ((_SHOWN,), []),
+        ((_ASKS, _SAYS), [_ASKS, _SAYS]),
+        ((_ASKS,), []),
+        (({**_SHELL, "call_id": "d"}, _SHOWN), []),
+    ],
+)
+def test_what_waits_for_the_application_goes_back_with_its_answer_or_not_at_all(
+    parts: tuple[JsonObject, ...], kept: list[JsonObject]
+) -> None:
+    """The provider refuses a question without its answer."""
+    message = ModelMessage("assistant", tuple(opaque("openai-responses", part) for part in parts))
+    assert encode(ModelMessage.user("Go"), message, ModelMessage.user("On."))["input"][1:-1] == kept
+
+
+@pytest.mark.parametrize(
+    ("texts", "length", "items"),
+    [
+        (["I look. ", "Done."], 5, [("I look. ", None), ("Done.", "final_answer")]),
+        (["I look. Done."], 5, [("I look. ", None), ("Done.", "final_answer")]),
+        (["Do", "ne."], 5, [("Done.", "final_answer")]),
+        (["Done."], 6, [("Done.", None)]),
+    ],
+)
+def test_the_phase_goes_back_with_the_text_it_is_of(
+    texts: list[str], length: int, items: list[tuple[str, str | None]]
+) -> None:
+    """However the record joined or parted the text; a mark that does not fit it is left out."""
+    mark: JsonObject = {"type": "message", "phase": "final_answer", "length": length}
+    said: list[TextPart | ProviderPart] = [*(TextPart(text=text) for text in texts), opaque("openai-responses", mark)]
+    body = encode(ModelMessage.user("Go"), ModelMessage("assistant", tuple(said)))
+    assert [(item["content"], item.get("phase")) for item in body["input"][1:]] == items
 
 
 def test_images_and_files_have_their_pieces() -> None:

@@ -70,12 +70,29 @@ _OPAQUE: dict[str, list[JsonObject]] = {
         {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "x"}},
         {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []},
         {"type": "container_upload", "file_id": "file_1"},
+        {"type": "message", "container": {"id": "cntr_1", "expires_at": "2026-01-02T03:04:05Z"}},
+        {
+            "type": "text",
+            "length": 2,
+            "citations": [
+                {
+                    "type": "web_search_result_location",
+                    "cited_text": "so",
+                    "encrypted_index": "aWR4",
+                    "title": None,
+                    "url": "https://a.example",
+                }
+            ],
+        },
     ],
     "openai-responses": [
         {"type": "web_search_call", "id": "ws", "status": "completed", "action": {"type": "search", "query": "x"}},
         {"type": "compaction", "id": "cmp", "encrypted_content": "ZW5j"},
         {"type": "image_generation_call", "id": "ig", "status": "completed", "result": None},
         {"type": "message_piece", "piece": {}},
+        {"type": "message", "phase": "commentary", "length": 2},
+        {"type": "shell_call", "id": "sh", "call_id": "sc", "status": "completed", "action": {"commands": ["ls"]}},
+        {"type": "shell_call_output", "call_id": "sc", "output": []},
     ],
     "google": [
         {"executableCode": {"language": "PYTHON", "code": "1"}, "thoughtSignature": _SIGNATURE},
@@ -131,7 +148,7 @@ def conversations(draw: st.DrawFn) -> list[AnyModelMessage]:
     }
     projection = project_history_detailed(
         history,
-        draw(OPTIONS),
+        replace(draw(OPTIONS), provider=draw(st.none() | st.sampled_from(_PROVIDERS))),
         active_runs=draw(ACTIVE),
         effects=draw(_EFFECTS),
         files=draw(st.sampled_from([files, None])),

@@ -230,7 +230,7 @@ class Projector:
             if self.options.incomplete_tool_turn == "error":
                 raise Refused(record.id, "incomplete-tool-turn") from None
             return self._omit(record, "incomplete-tool-turn")
-        represented = {kind for kind in ROLE_OF if any(part.type == kind for part in record.parts)}
+        represented = {part.type for part in record.parts if self._role_of(part) is not None}
         if record.status == "failed":
             rounds.append(("assistant", TextPart(text=FAILED)))
             represented.add("control")
@@ -242,13 +242,18 @@ class Projector:
         self._emit(rounds)
         return self._projected(record, represented)
 
+    def _role_of(self, part: Any) -> str | None:  # noqa: ANN401 - a part
+        if part.type == "provider":
+            return "assistant" if part.envelope.provider == self.options.provider else None
+        return ROLE_OF.get(part.type)
+
     def _rounds(self, index: int) -> list[tuple[str, Any]]:
         record = self.records[index]
         may_close = self._may_close(index)
         rounds: list[tuple[str, Any]] = []
         self._touched: set[str] = set()
         for part in record.parts:
-            role = ROLE_OF.get(part.type)
+            role = self._role_of(part)
             if role is None:
                 continue
             if may_close and role == "assistant" and self.state.results_started:

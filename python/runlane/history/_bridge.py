@@ -13,6 +13,7 @@ from runlane.models import ModelAssistantToolMessage, ModelMessage, ModelToolRes
 from runlane.records import (
     Message,
     ProviderEnvelope,
+    ProviderPart,
     ReasoningPart,
     TextPart,
     ToolApprovalRequestPart,
@@ -34,6 +35,7 @@ adopt_vocabulary(
         "tool-result": ToolResultPart,
         "tool-approval-request": ToolApprovalRequestPart,
         "tool-approval-response": ToolApprovalResponsePart,
+        "provider": ProviderPart,
         "envelope": ProviderEnvelope,
         "message": ModelMessage,
         "calls": ModelAssistantToolMessage,

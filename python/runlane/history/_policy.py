@@ -92,9 +92,12 @@ class ProjectionOptions:
             texts, or left out. There is no way to show it without a mark.
         leading_assistant: An answer (or tool record) before any user record: left out, shown, or refused.
         incomplete_tool_turn: A record whose tool calls and results do not add up: left out or refused.
+        provider: The wire protocol whose opaque output (`ProviderPart`: tools it ran itself, and what they gave) is
+            shown, for it goes back to the same protocol only. None, the default, shows none; what is not shown stands
+            among the record's `omitted_parts`.
 
     Raises:
-        InvalidValueError: A word that is not one of those an option takes.
+        InvalidValueError: A word that is not one of those an option takes, or an empty provider.
     """
 
     evidence_policy: EvidencePolicy = field(default=BARE_EVIDENCE)
@@ -102,12 +105,15 @@ class ProjectionOptions:
     interrupted_assistant: Literal["assistant-marked", "system-note", "omit"] = "assistant-marked"
     leading_assistant: Literal["omit", "allow", "error"] = "omit"
     incomplete_tool_turn: Literal["omit", "error"] = "omit"
+    provider: str | None = None
 
     def __post_init__(self) -> None:
         _require(self.unresolved_file, _UNRESOLVED, "unresolved_file")
         _require(self.interrupted_assistant, _INTERRUPTED, "interrupted_assistant")
         _require(self.leading_assistant, _LEADING, "leading_assistant")
         _require(self.incomplete_tool_turn, ("omit", "error"), "incomplete_tool_turn")
+        if self.provider == "":
+            raise InvalidValueError("must be the key of a wire protocol, or None", argument="provider")
 
 
 _UNRESOLVED: Final = ("omit", "text", "error")

@@ -132,8 +132,9 @@ class ProjectedMessages(Sequence[AnyModelMessage]):
     ) -> bytes:
         """Write the messages in the form of chat completions, straight from the stored text.
 
-        What `runlane.models.openai_chat.encode_message` gives for each message, with commas between; output of tools
-        is copied as it is stored.
+        What `runlane.models.openai_chat.encode_message` gives for each message, with commas between, once the results
+        of each round stand directly behind its calls: a late one is moved there, and a call that waits for approval
+        gets one that says so. Output of tools is copied as it is stored.
 
         Args:
             head: What stands before the messages, such as `{"model":"m","messages":[`.
@@ -279,6 +280,7 @@ def project_log(
     try:
         plan = log.project(
             packed_options(options),
+            options.provider,
             list(active_runs),
             dict(effects) if effects else _NO_EFFECTS,
             dict(files) if files else None,

@@ -14,7 +14,17 @@ from runlane.models._messages import FileItem
 from runlane.models._repair import repair_text
 from runlane.records import JsonObject, ToolResultPart
 
-__all__ = ["add_extra", "attached_text", "data_url", "dump", "encode_data", "given", "output_text", "own_tools"]
+__all__ = [
+    "add_extra",
+    "attached_text",
+    "cut_off",
+    "data_url",
+    "dump",
+    "encode_data",
+    "given",
+    "output_text",
+    "own_tools",
+]
 
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
@@ -95,3 +105,26 @@ def output_text(result: ToolResultPart) -> str:
     if result.has_output:
         return dump(result.output, "output").decode()
     return "" if result.outcome == "success" else result.outcome
+
+
+def cut_off(texts: list[str], length: JsonValue) -> str:
+    """Take the last characters off texts that follow each other; empty, and nothing taken, if they are not there.
+
+    What a provider said of a stretch of its text stands behind that text, with its length: the texts of an answer are
+    joined where nothing stands between them.
+
+    Args:
+        texts: The texts since the last thing that is no text; what is taken off is gone from them.
+        length: How many characters, as the mark says.
+    """
+    if isinstance(length, bool) or not isinstance(length, int) or not 0 < length <= sum(map(len, texts)):
+        return ""
+    taken: list[str] = []
+    while length > 0:
+        text = texts.pop()
+        if len(text) > length:
+            texts.append(text[:-length])
+            text = text[-length:]
+        length -= len(text)
+        taken.append(text)
+    return "".join(reversed(taken))

@@ -33,6 +33,7 @@ from runlane.runtime._history_seeds import SeedPlacement
 from runlane.runtime._inputs import InputLike, RuntimeInput
 from runlane.runtime._managed_loop import ManagedLoopDriver
 from runlane.runtime._model_choice import ModelChoice
+from runlane.runtime._model_selections import LedgerModelSelectionStore
 from runlane.runtime._policies import ChoosePolicy, InputPolicy, LaneKey, Preflight, SubmittedInput
 from runlane.runtime._promise import Promise
 from runlane.runtime._protocol import (
@@ -110,6 +111,7 @@ __all__ = [
     "KeepFile",
     "LaneCoordinator",
     "LaneKey",
+    "LedgerModelSelectionStore",
     "LoopConfig",
     "ManagedLoopDriver",
     "ModelChoice",

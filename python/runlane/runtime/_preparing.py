@@ -18,9 +18,10 @@ Nothing of this calls the provider.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from runlane.contracts import CancelToken, resolve
 from runlane.errors import ContextOverflowError
@@ -49,11 +50,13 @@ __all__ = ["Preparation"]
 
 _EVERYTHING: Final = 2**53 - 1
 
-_PROJECTIONS: Final = {
-    "omit": ProjectionOptions(evidence_policy=RUNTIME_EVIDENCE),
-    "text": ProjectionOptions(evidence_policy=RUNTIME_EVIDENCE, unresolved_file="text"),
-    "error": ProjectionOptions(evidence_policy=RUNTIME_EVIDENCE, unresolved_file="error"),
-}
+UnresolvedFile: TypeAlias = Literal["omit", "text", "error"]
+
+
+@functools.lru_cache(maxsize=64)
+def _projection(unresolved_file: UnresolvedFile, provider: str | None) -> ProjectionOptions:
+    """Return how a prompt is projected: opaque output goes back to the wire protocol that gave it."""
+    return ProjectionOptions(evidence_policy=RUNTIME_EVIDENCE, unresolved_file=unresolved_file, provider=provider)
 
 
 class Preparation:
@@ -192,7 +195,8 @@ class Preparation:
             own = await resolve(project(self._kept(selection), self._work.context))
             messages = checked_messages(own, "history.project")
             return StepPrompt(model=model, instructions=instructions, messages=messages)
-        projection = self._lane.records.project(self._projection(), files=await self._files(), selection=selection)
+        options = _projection(self._core.config.files.unresolved, model.provider.provider_id or None)
+        projection = self._lane.records.project(options, files=await self._files(), selection=selection)
         messages = tuple(projection.messages)
         return StepPrompt(
             model=model,
@@ -237,9 +241,6 @@ class Preparation:
         history = self._lane.records.history
         places = range(len(history)) if selection is None else selection.kept
         return tuple(Message.model_validate_json(history.record(place)) for place in places)
-
-    def _projection(self) -> ProjectionOptions:
-        return _PROJECTIONS[self._core.config.files.unresolved]
 
     async def _files(self) -> ResolvedFiles | None:
         resolver = self._core.config.files.resolve

@@ -17,6 +17,7 @@ mod project;
 mod record;
 mod refs;
 mod scan;
+mod settle;
 mod text;
 mod turns;
 mod view;
@@ -180,7 +181,10 @@ impl History {
     /// The options say that a record must stop the projection.
     pub fn project(&mut self, options: Options, context: Context) -> Result<Arc<Plan>, Stop> {
         self.index_runs(&context.active);
-        let mut last = self.projected.take().filter(|last| last.options == options);
+        let mut last = self
+            .projected
+            .take()
+            .filter(|last| last.options == options && last.context.provider == context.provider);
         let view = View::all(&self.log);
         let (mut plan, resumes, watches) = match last.take() {
             Some(last) => rewound(view, last, &context, self.unprojected),

@@ -167,10 +167,11 @@ impl HistoryLog {
     }
 
     /// Project all records, or those that a selection kept.
-    #[pyo3(signature = (options, active, effects, files, selection, /))]
+    #[pyo3(signature = (options, provider, active, effects, files, selection, /))]
     fn project(
         slf: &Bound<'_, Self>,
         options: u32,
+        provider: Option<String>,
         active: Vec<String>,
         effects: &Bound<'_, PyDict>,
         files: Option<Bound<'_, PyDict>>,
@@ -182,6 +183,7 @@ impl HistoryLog {
             active: ActiveRuns::new(active),
             effects: effects_of(effects)?,
             files: this.places_of(files.as_ref())?,
+            provider,
         };
         let options = options_of(options);
         let chosen = selection

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from runlane.models._repair import SurrogateMender, parse_json
 from runlane.records import JsonObject
 
-__all__ = ["Block", "call_options", "source_of", "thinking_options"]
+__all__ = ["Block", "call_options", "cited_text", "container_of", "source_of", "thinking_options"]
 
 _CALL_KEYS: Final = frozenset({"type", "id", "name", "input"})
 
@@ -24,9 +24,11 @@ class Block:
         call: The index of the call, in a block that is one.
         mender: Mends the argument text of a call.
         said: Whether any argument text was given.
+        length: How many characters of text were told.
+        cited: What was cited for that text.
     """
 
-    __slots__ = ("call", "data", "kind", "mender", "pieces", "said", "signature")
+    __slots__ = ("call", "cited", "data", "kind", "length", "mender", "pieces", "said", "signature")
 
     def __init__(self, kind: str, data: JsonObject) -> None:
         self.kind = kind
@@ -35,6 +37,8 @@ class Block:
         self.mender = SurrogateMender()
         self.pieces: list[str] = []
         self.said = False
+        self.length = 0
+        self.cited: list[JsonValue] = []
         self.signature = data.get("signature")
 
     @property
@@ -75,6 +79,26 @@ def call_options(block: JsonObject) -> JsonObject | None:
 def thinking_options(block: Block) -> JsonObject:
     """Return what the provider wants to see again with its reasoning."""
     return {"signature": block.signature} if isinstance(block.signature, str) and block.signature else {}
+
+
+def cited_text(block: Block) -> JsonObject | None:
+    """Return the mark behind text whose citations the provider wants to see again; None if it wants none of them.
+
+    Those are the ones with an index that only the provider can read, of its own searches. A citation of a document says
+    where that stood in a request, which another request need not have.
+    """
+    wanted = [cited for cited in block.cited if isinstance(cited, dict) and cited.get("encrypted_index")]
+    if not wanted or not block.length:
+        return None
+    return {"type": "text", "citations": list[JsonValue](wanted), "length": block.length}
+
+
+def container_of(message: JsonObject) -> JsonObject | None:
+    """Return the mark that tells in which container the provider's tools ran; None if a message tells none."""
+    container = message.get("container")
+    if not isinstance(container, dict) or not _text(container.get("id")):
+        return None
+    return {"type": "message", "container": container}
 
 
 def source_of(citation: JsonValue) -> tuple[str, str | None, str | None] | None:

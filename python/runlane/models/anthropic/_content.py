@@ -1,13 +1,19 @@
-"""The content of one message in the form of Anthropic's content blocks."""
+"""The content of one message in the form of Anthropic's content blocks.
+
+What the provider wants to see again goes back: its signed thinking, the tools it ran itself, who called a function, and
+the citations of its own searches. Citations of documents stay here: they count the documents of the request that they
+answer, and another request may have others.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Final
 
 from pydantic import JsonValue
 
-from runlane.models._encoding import attached_text, encode_data, output_text
+from runlane.models._encoding import attached_text, cut_off, encode_data, output_text
 from runlane.models._messages import (
     AnyModelMessage,
     FileItem,
@@ -25,11 +31,13 @@ from runlane.records import (
     ToolResultPart,
 )
 
-__all__ = ["ContentWriter"]
+__all__ = ["ContentWriter", "container_in"]
 
 _PDF: Final = "application/pdf"
 _PLAIN: Final = "text/plain"
 _PROVIDER_CALLS: Final = frozenset({"server_tool_use", "mcp_tool_use"})
+_MARKS: Final = frozenset({"text", "message"})
+"""What the decoder tells beside blocks: citations of the text before it, and the container."""
 
 
 class ContentWriter:
@@ -75,15 +83,28 @@ class ContentWriter:
             return [_result(result) for result in message.results]
         if message.role == "user":
             return [block for item in message.items if (block := _user_block(item)) is not None]
-        written = (self._assistant_block(item, last=last) for item in message.items)
-        blocks: list[JsonValue] = [block for block in written if block is not None]
+        blocks = self._assistant_blocks(message.items, last=last)
         if last and blocks:
             _trim(blocks)
         return blocks
 
+    def _assistant_blocks(self, items: Iterable[object], *, last: bool) -> list[JsonValue]:
+        blocks: list[JsonValue] = []
+        texts: list[str] = []
+        for item in items:
+            if isinstance(item, TextPart):
+                texts.append(item.text)
+                continue
+            cited = _cited(item, texts)
+            blocks += filter(None, map(_text, texts))
+            texts.clear()
+            block = self._assistant_block(item, last=last) if cited is None else cited
+            if block is not None:
+                blocks.append(block)
+        blocks += filter(None, map(_text, texts))
+        return blocks
+
     def _assistant_block(self, item: object, *, last: bool) -> JsonObject | None:
-        if isinstance(item, TextPart):
-            return _text(item.text)
         if isinstance(item, ReasoningPart):
             return _thinking(item)
         if isinstance(item, ToolCallPart):
@@ -98,11 +119,56 @@ class ContentWriter:
         return ended is None or ended in self._begun
 
 
-def _own_block(item: object) -> JsonObject | None:
-    """Return the block this protocol's provider gave, or None for anything else."""
+def _own_data(item: object) -> JsonObject | None:
+    """Return what this protocol's provider gave, or None for anything else."""
     if isinstance(item, ProviderPart) and item.envelope.provider == PROVIDER_ID:
         return item.envelope.data if isinstance(item.envelope.data.get("type"), str) else None
     return None
+
+
+def _own_block(item: object) -> JsonObject | None:
+    """Return the block this protocol's provider gave, or None for anything else, marks included."""
+    data = _own_data(item)
+    return None if data is None or data["type"] in _MARKS else data
+
+
+def _cited(item: object, texts: list[str]) -> JsonObject | None:
+    """Return the text that a mark stands behind as a block with its citations, and take it off; None without one."""
+    data = _own_data(item)
+    if data is None or data["type"] != "text":
+        return None
+    block = _text(cut_off(texts, data.get("length")))
+    return None if block is None else {**block, "citations": data.get("citations")}
+
+
+def container_in(messages: Sequence[AnyModelMessage], now: datetime | None) -> str | None:
+    """Return the container to go on in: the last one a message tells, unless it is known, or has to be feared, gone.
+
+    Args:
+        messages: The conversation.
+        now: What time it is; None if nobody knows. Within the turn of the container's own message it is taken to live,
+            for the provider asks for it where a function was called from inside it.
+    """
+    turn_is_over = False
+    for message in reversed(messages):
+        turn_is_over = turn_is_over or message.role == "user"
+        for item in reversed(message.items if message.role == "assistant" else ()):
+            data = _own_data(item)
+            container = None if data is None or data["type"] != "message" else data.get("container")
+            if isinstance(container, dict) and isinstance(container.get("id"), str):
+                lives = not turn_is_over or _is_later(container.get("expires_at"), now)
+                return str(container["id"]) if lives else None
+    return None
+
+
+def _is_later(expires_at: JsonValue, now: datetime | None) -> bool:
+    if now is None or not isinstance(expires_at, str):
+        return False
+    try:
+        expires = datetime.fromisoformat(expires_at)
+    except ValueError:
+        return False
+    return expires.tzinfo is not None and expires > now
 
 
 def _attached(call: ToolCallPart) -> JsonObject:

@@ -1,7 +1,9 @@
 """The stream of Anthropic's messages, as neutral parts: no I/O, so a recorded stream is replayed byte by byte.
 
 A message is a list of content blocks. Text, thinking and tool calls become neutral parts; every other block (tools the
-provider runs itself and what they gave, compactions, kinds yet unknown) is passed on as it is, whole.
+provider runs itself and what they gave, compactions, kinds yet unknown) is passed on as it is, whole. Two opaque
+parts are no blocks but marks, for the next request: `text` tells the citations of the text before it, `message` the
+container.
 """
 
 from __future__ import annotations
@@ -25,7 +27,14 @@ from runlane.models._stream import (
     TextDelta,
     UsageReport,
 )
-from runlane.models.anthropic._blocks import Block, call_options, source_of, thinking_options
+from runlane.models.anthropic._blocks import (
+    Block,
+    call_options,
+    cited_text,
+    container_of,
+    source_of,
+    thinking_options,
+)
 from runlane.models.anthropic._facts import PROVIDER_ID, read_error, read_usage
 from runlane.records import JsonObject
 
@@ -65,6 +74,7 @@ class AnthropicDecoder(ResponseDecoder):
         self._bare: dict[int, str] = {}  # calls without argument text, and the input they began with
         self._figures: JsonObject = {}
         self._sources: set[str] = set()
+        self._container: JsonObject | None = None
         self._call_repaired = False
 
     @override
@@ -102,6 +112,7 @@ class AnthropicDecoder(ResponseDecoder):
 
     def _read_head(self, message: JsonObject, parts: list[ModelPart]) -> None:
         self._identify(message.get("id"), message.get("model"), parts)
+        self._read_container(message, parts)
         self._read_usage(message.get("usage"), parts)
 
     def _open(self, body: JsonObject, parts: list[ModelPart]) -> None:
@@ -120,10 +131,10 @@ class AnthropicDecoder(ResponseDecoder):
             self._say_opaque(block, parts)
 
     def _open_text(self, block: Block, parts: list[ModelPart]) -> None:
-        self._say(block.data.get("text"), parts)
+        self._say(block, block.data.get("text"), parts)
         citations = block.data.get("citations")
         for citation in citations if isinstance(citations, list) else ():
-            self._cite(citation, parts)
+            self._cite(block, citation, parts)
 
     def _open_thinking(self, block: Block, parts: list[ModelPart]) -> None:
         parts.append(ReasoningDelta(phase="start"))
@@ -156,12 +167,13 @@ class AnthropicDecoder(ResponseDecoder):
         else:
             tell(self, block, delta, parts)
 
-    def _tell_text(self, _block: Block, delta: JsonObject, parts: list[ModelPart]) -> None:
+    def _tell_text(self, block: Block, delta: JsonObject, parts: list[ModelPart]) -> None:
         text = delta.get("text")
         if isinstance(text, str) and text and not (self._suspect or self._text.holds):
+            block.length += len(text)
             parts.append(TextDelta(text))  # what most events are
         else:
-            self._say(text, parts)
+            self._say(block, text, parts)
 
     def _tell_thought(self, _block: Block, delta: JsonObject, parts: list[ModelPart]) -> None:
         text = delta.get("thinking")
@@ -185,8 +197,8 @@ class AnthropicDecoder(ResponseDecoder):
         if fragment:
             parts.append(FunctionCallDelta(block.call, arguments=fragment))
 
-    def _tell_citation(self, _block: Block, delta: JsonObject, parts: list[ModelPart]) -> None:
-        self._cite(delta.get("citation"), parts)
+    def _tell_citation(self, block: Block, delta: JsonObject, parts: list[ModelPart]) -> None:
+        self._cite(block, delta.get("citation"), parts)
 
     def _tell_signature(self, block: Block, delta: JsonObject, _parts: list[ModelPart]) -> None:
         block.signature = self._clean_object(delta).get("signature")
@@ -207,13 +219,22 @@ class AnthropicDecoder(ResponseDecoder):
 
     def _close(self, block: Block, parts: list[ModelPart]) -> None:
         if block.kind == "text":
-            self._end_text(parts)
+            self._close_text(block, parts)
         elif block.kind == "thinking":
             self._end_thought(thinking_options(block), parts)
         elif block.call >= 0:
             self._close_call(block, parts)
         elif block.kind != "redacted_thinking" and block.grows:
             self._say_opaque(block, parts)
+
+    def _close_text(self, block: Block, parts: list[ModelPart]) -> None:
+        rest = self._text.flush() if self._text.holds else ""
+        if rest:
+            block.length += len(rest)
+            parts.append(TextDelta(rest))
+        mark = cited_text(block) if block.cited else None
+        if mark is not None:
+            parts.append(OpaqueOutput(PROVIDER_ID, mark))
 
     def _close_call(self, block: Block, parts: list[ModelPart]) -> None:
         rest = block.mender.flush()
@@ -229,7 +250,15 @@ class AnthropicDecoder(ResponseDecoder):
         if isinstance(reason, str) and reason:
             self._raw_finish = self._clean(reason)
             self._finished = True
+        if isinstance(delta, dict):
+            self._read_container(delta, parts)
         self._read_usage(body.get("usage"), parts)
+
+    def _read_container(self, message: JsonObject, parts: list[ModelPart]) -> None:
+        mark = container_of(message)
+        if mark is not None and mark != self._container:
+            self._container = mark
+            parts.append(OpaqueOutput(PROVIDER_ID, self._clean_object(mark)))
 
     def _read_message_stop(self, _body: JsonObject, parts: list[ModelPart]) -> None:
         if not self._finished and any(block.call >= 0 for block in self._blocks.values()):
@@ -244,9 +273,11 @@ class AnthropicDecoder(ResponseDecoder):
 
     # What blocks say.
 
-    def _say(self, text: JsonValue, parts: list[ModelPart]) -> None:
+    def _say(self, block: Block, text: JsonValue, parts: list[ModelPart]) -> None:
         if isinstance(text, str):
+            before = len(parts)
             self._say_text(text, parts)
+            block.length += sum(len(part.text) for part in parts[before:] if isinstance(part, TextDelta))
         elif text is not None:
             self._malformed("a text is not text")
 
@@ -256,7 +287,8 @@ class AnthropicDecoder(ResponseDecoder):
         elif text is not None:
             self._malformed("a thought is not text")
 
-    def _cite(self, citation: JsonValue, parts: list[ModelPart]) -> None:
+    def _cite(self, block: Block, citation: JsonValue, parts: list[ModelPart]) -> None:
+        block.cited.append(self._clean_object(citation) if isinstance(citation, dict) else None)
         found = source_of(citation)
         if found is None or found[0] in self._sources:
             return

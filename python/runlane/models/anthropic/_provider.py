@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic import JsonValue
 from typing_extensions import override
 
+from runlane.clock import Clock, SystemClock
 from runlane.ids import IdSource
 from runlane.models._endpoint import Endpoint, find_key, request_headers, secrets_of, split_base_url
 from runlane.models._failure import ErrorReply
@@ -51,6 +52,7 @@ class Anthropic(HttpProvider):
         timeouts: How long each stage of a request may take. How long an answer may be silent is the call's
             `idle_timeout`.
         ids: Names tool calls whose provider gives them no id.
+        clock: Tells whether a container of the provider still lives; the machine's by default.
         transport: Replaces the network, for tests.
 
     Raises:
@@ -77,6 +79,7 @@ class Anthropic(HttpProvider):
         stream: bool = True,
         timeouts: HttpTimeouts | None = None,
         ids: IdSource | None = None,
+        clock: Clock | None = None,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         shown, query = split_base_url(base_url or os.environ.get(_URL_VARIABLE) or _DEFAULT_URL, _PATH)
@@ -93,10 +96,18 @@ class Anthropic(HttpProvider):
         super().__init__(endpoint, timeouts=timeouts, ids=ids, transport=transport)
         self._max_output_tokens = max_output_tokens
         self._stream = stream
+        self._clock = clock or SystemClock()
 
     @override
     def _encode(self, messages: Sequence[AnyModelMessage], context: ModelProviderContext) -> bytes:
-        return encode_request(self.model_id, messages, context, max_tokens=self._max_output_tokens, stream=self._stream)
+        return encode_request(
+            self.model_id,
+            messages,
+            context,
+            max_tokens=self._max_output_tokens,
+            stream=self._stream,
+            now=self._clock.now(),
+        )
 
     @override
     def _decoder(self) -> StreamDecoder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 
 from pydantic import JsonValue
@@ -12,7 +13,7 @@ from runlane.models._encoding import add_extra, dump, given
 from runlane.models._messages import AnyModelMessage, ModelFunction, ModelMessage
 from runlane.models._port import ModelOptions, ModelProviderContext
 from runlane.models._rounds import settle_rounds
-from runlane.models.anthropic._content import ContentWriter
+from runlane.models.anthropic._content import ContentWriter, container_in
 from runlane.models.anthropic._facts import PROVIDER_ID
 from runlane.records import JsonObject
 
@@ -33,6 +34,7 @@ def encode_request(
     *,
     max_tokens: int = DEFAULT_MAX_TOKENS,
     stream: bool = True,
+    now: datetime | None = None,
 ) -> bytes:
     """Write the body of a request.
 
@@ -47,6 +49,8 @@ def encode_request(
             `tools` (those the provider runs itself) are added behind the functions.
         max_tokens: The limit of the output where `options` gives none.
         stream: Whether the answer comes as a stream or as one document.
+        now: What time it is (aware). The container in which the provider's tools last ran is named within the turn it
+            ran in, and as long as it is known to live; `options.extra["container"]` names another.
 
     Raises:
         ModelProtocolError: A message holds something this protocol has no form for.
@@ -66,6 +70,9 @@ def encode_request(
     ]
     if blocks:
         body["system"] = blocks
+    container = container_in(messages, now)
+    if container is not None:
+        body["container"] = container
     body |= _options(context.options)
     if context.functions:
         body["tools"] = [_tool(function) for function in context.functions]

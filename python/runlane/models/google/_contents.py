@@ -1,4 +1,8 @@
-"""The conversation in the form of Google's contents."""
+"""The conversation in the form of Google's contents.
+
+What the provider wants to see again goes back: its signatures, code it ran and what that gave, its own tools. Grounding
+and citations stay here: a content has no place for them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Neutral messages as the body of a chat-completions request: pure, and the same bytes for the same input."""
+"""Neutral messages as the body of a chat-completions request: pure, and the same bytes for the same input.
+
+Annotations, citations and opaque pieces of an answer stay here: no message of a request has a place for them.
+"""
 
 from __future__ import annotations
 
@@ -63,8 +66,8 @@ def encode_request(
     """Write the body of a request.
 
     A stored history within the messages (what `History.project` gives, alone or in a `MessageChain`) is written
-    straight from its records, and only what is new since the last request is written anew. A call in it that waits
-    for approval gets no result here, as it does among other messages.
+    straight from its records, and only what is new since the last request is written anew. Only a request that brings
+    the late result of a stored call writes all of them anew, for that result belongs directly behind its call.
 
     Args:
         model: The provider's name of the model.
@@ -78,8 +81,26 @@ def encode_request(
         InvalidValueError: `options.extra` sets a field that belongs to runlane, or holds what is not JSON.
     """
     dialect = dialect or OpenAIChatDialect()
-    fragments = [_encode_piece(piece, dialect) for piece in MessageChain(messages).pieces]
+    pieces = MessageChain(messages).pieces
+    if any(map(_brings_results, pieces)):
+        pieces = (tuple(messages),)
+    fragments = [_encode_piece(piece, dialect) for piece in pieces]
     return join_request(_head(model, dialect, stream=stream), fragments, _fields(context, dialect))
+
+
+def _brings_results(piece: Sequence[AnyModelMessage]) -> bool:
+    """Whether messages hold a result whose call stands in an earlier piece; a stored history never does."""
+    if isinstance(piece, StoredMessages):
+        return False
+    known: set[str] = set()
+    for message in piece:
+        if isinstance(message, ModelAssistantToolMessage):
+            known.update(call.call_id for call in message.tool_calls)
+        elif isinstance(message, ModelToolResultMessage) and any(
+            result.call_id not in known for result in message.results
+        ):
+            return True
+    return False
 
 
 def _encode_piece(piece: Sequence[AnyModelMessage], dialect: OpenAIChatDialect) -> bytes:

@@ -2,7 +2,8 @@
 
 A response is a list of output items. Messages, reasoning and calls become neutral parts as they are told; every other
 item (tools the provider runs itself, compactions, kinds yet unknown) is passed on as it is, once it is complete. The
-events that repeat something whole (`...done`, the response at the end) only fill in what no delta told.
+events that repeat something whole (`...done`, the response at the end) only fill in what no delta told. One opaque part
+is no item but a mark, for the next request: `message` tells the phase of the text before it.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from runlane.models.openai_responses._items import (
     Item,
     call_options,
     image_of,
+    phase_of,
     pieces_of,
     reasoning_options,
     source_of,
@@ -262,6 +264,9 @@ class OpenAIResponsesDecoder(ResponseDecoder):
             for annotation in annotations if isinstance(annotations, list) else ():
                 self._cite(annotation, parts)
         self._end_text(parts)
+        mark = phase_of(item, data)
+        if mark is not None:
+            parts.append(OpaqueOutput(PROVIDER_ID, mark))
 
     def _finish_reasoning(self, item: Item, data: JsonObject, parts: list[ModelPart]) -> None:
         for field in ("summary", "content"):

@@ -11,7 +11,7 @@ from runlane.models._repair import SurrogateMender
 from runlane.models._stream import FileOutput
 from runlane.records import JsonObject
 
-__all__ = ["CALLS", "Item", "call_options", "image_of", "pieces_of", "reasoning_options", "source_of"]
+__all__ = ["CALLS", "Item", "call_options", "image_of", "phase_of", "pieces_of", "reasoning_options", "source_of"]
 
 CALLS: Final = {"function_call": "arguments", "custom_tool_call": "input"}
 """The field of a call's text, by the type of the item."""
@@ -74,6 +74,17 @@ def reasoning_options(data: JsonObject) -> JsonObject:
         key: value for key, value in data.items() if key not in _REASONING_KEYS and value is not None
     }
     return options if options.get("id") or options.get("encrypted_content") else {}
+
+
+def phase_of(item: Item, data: JsonObject) -> JsonObject | None:
+    """Return the mark behind the text of a message that has a phase, which the provider wants to see again."""
+    phase = _text(data.get("phase"))
+    if phase is None:
+        return None
+    told = "".join(text for pieces in item.told.values() for text in pieces)
+    # Halves of a character that came apart are one by now.
+    length = len(told.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+    return {"type": "message", "phase": phase, "length": length} if length else None
 
 
 def pieces_of(data: JsonObject, field: str) -> list[tuple[int, JsonObject]]:

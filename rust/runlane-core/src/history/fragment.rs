@@ -6,11 +6,17 @@ use super::part::Word;
 use super::plan::{Item, ItemKind, Plan, PlannedMessage};
 use super::refs::PartRef;
 use super::scan::Cursor;
+use super::settle::settled;
 use super::text::{decoded, escaped_len, push_escaped, to_usize};
 use super::vocabulary::{FAILED_MARK, INTERRUPTED_MARK, PartKind, Side};
 
 /// The name on envelopes of this wire protocol.
 const PROTOCOL: &str = "openai-chat";
+
+/// What stands for the result of a call that waits for consent.
+const WAITS: &str = "not run yet: the call waits for approval";
+/// What stands for any other result that is not there.
+const MISSING: &str = "no result is known";
 
 /// How messages are written.
 #[derive(Debug)]
@@ -53,13 +59,13 @@ impl<'l> Sink<'l> for Vec<u8> {
     }
 }
 
-/// Writes the messages, each a JSON object, with commas between them; `started` says that one stands there already.
+/// Writes the messages, each a JSON object, with commas between them and each round of calls settled; `started` says that one stands there already.
 ///
 /// # Errors
 /// The place of a file whose content piece is not given.
 pub fn write_openai_chat<'l, F, S>(
     log: &'l Log,
-    plan: &'l Plan,
+    plan: &Plan,
     form: &OpenAiChat<'l, F>,
     started: bool,
     body: &mut S,
@@ -68,13 +74,14 @@ where
     F: Fn(u32, u32) -> Option<&'l [u8]>,
     S: Sink<'l>,
 {
-    write_from(log, plan, 0, form, started, body, |_| {})
+    let plan = settled(log, plan);
+    write_from(log, &plan, 0, form, started, body, |_| {})
 }
 
 /// The same from one message on; `ended` is told of the body after each message.
 fn write_from<'l, F, S>(
     log: &'l Log,
-    plan: &'l Plan,
+    plan: &Plan,
     from: usize,
     form: &OpenAiChat<'l, F>,
     started: bool,
@@ -135,12 +142,13 @@ impl Fragments {
     pub fn update<'f, F>(
         &mut self,
         log: &'f Log,
-        plan: &'f Plan,
+        plan: &Plan,
         form: &OpenAiChat<'f, F>,
     ) -> Result<&[u8], (u32, u32)>
     where
         F: Fn(u32, u32) -> Option<&'f [u8]>,
     {
+        let plan = &*settled(log, plan);
         let from = self.unchanged(log, plan);
         let end = from.checked_sub(1).and_then(|last| self.kept.get(last));
         self.text.truncate(end.map_or(0, |kept| kept.end));
@@ -243,14 +251,18 @@ impl<'l, S: Sink<'l>> Writer<'_, 'l, S> {
             | ItemKind::Attachment
             | ItemKind::InterruptedMark
             | ItemKind::FailedMark => true,
-            ItemKind::File | ItemKind::Closed(_) => false,
+            ItemKind::File | ItemKind::Closed(_) | ItemKind::Open { .. } => false,
         }
     }
 
     /// The part that an item is made from; a mark and a joined text are made from none.
     fn part(&self, item: Item) -> Option<PartRef<'l>> {
         match item.kind {
-            ItemKind::Part | ItemKind::File | ItemKind::Attachment | ItemKind::Closed(_) => {}
+            ItemKind::Part
+            | ItemKind::File
+            | ItemKind::Attachment
+            | ItemKind::Closed(_)
+            | ItemKind::Open { .. } => {}
             ItemKind::JoinedText | ItemKind::InterruptedMark | ItemKind::FailedMark => return None,
         }
         let at = At {
@@ -284,7 +296,7 @@ impl<'l, S: Sink<'l>> Writer<'_, 'l, S> {
             }
             ItemKind::InterruptedMark => self.raw(INTERRUPTED_MARK),
             ItemKind::FailedMark => self.raw(FAILED_MARK),
-            ItemKind::File | ItemKind::Closed(_) => {}
+            ItemKind::File | ItemKind::Closed(_) | ItemKind::Open { .. } => {}
         }
     }
 
@@ -447,9 +459,20 @@ impl<'l, S: Sink<'l>> Writer<'_, 'l, S> {
             self.open(b",{\"role\":\"tool\",\"tool_call_id\":\"");
             self.raw(part.call_id());
             self.push(b"\",\"content\":\"");
-            if let ItemKind::Closed(evidence) = item.kind {
+            let said = match item.kind {
+                ItemKind::Closed(evidence) => Some(evidence.message()),
+                ItemKind::Open { asked: true } => Some(WAITS),
+                ItemKind::Open { asked: false } => Some(MISSING),
+                ItemKind::Part
+                | ItemKind::JoinedText
+                | ItemKind::File
+                | ItemKind::Attachment
+                | ItemKind::InterruptedMark
+                | ItemKind::FailedMark => None,
+            };
+            if let Some(said) = said {
                 self.push(b"{\\\"message\\\":\\\"");
-                self.raw(evidence.message());
+                self.raw(said);
                 self.push(b"\\\"}");
             } else {
                 self.output(part);
@@ -482,6 +505,12 @@ fn quoted(json: &str) -> Option<&str> {
 
 /// The data of an envelope of this protocol.
 fn own_data(part: PartRef<'_>) -> Option<&str> {
+    let (provider, data) = envelope_of(part)?;
+    (provider == PROTOCOL).then_some(data)
+}
+
+/// The provider's name, escapes and all, and its data, of a part's envelope.
+pub(super) fn envelope_of(part: PartRef<'_>) -> Option<(&str, &str)> {
     let fields = members(part.provider()?);
     let of = |wanted: &str| {
         fields
@@ -489,8 +518,7 @@ fn own_data(part: PartRef<'_>) -> Option<&str> {
             .find(|(name, _)| *name == wanted)
             .map(|(_, value)| *value)
     };
-    let own = quoted(of("provider")?)? == PROTOCOL;
-    of("data").filter(|_| own)
+    Some((quoted(of("provider")?)?, of("data")?))
 }
 
 /// Names and values of a JSON object that is known to be well formed.

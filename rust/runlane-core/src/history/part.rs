@@ -35,10 +35,12 @@ pub enum Word {
 pub(super) fn said(part: &Part) -> u32 {
     let [first, second, third, ..] = part.spans;
     let spans = match part.kind {
-        PartKind::Text | PartKind::Reasoning => [first, Span::ABSENT, Span::ABSENT],
+        PartKind::Text | PartKind::Reasoning | PartKind::Provider => {
+            [first, Span::ABSENT, Span::ABSENT]
+        }
         PartKind::ToolCall | PartKind::ToolResult => [first, second, third],
         PartKind::ApprovalRequest | PartKind::ApprovalResponse => [first, second, Span::ABSENT],
-        PartKind::File | PartKind::Source | PartKind::Provider | PartKind::Control => return 0,
+        PartKind::File | PartKind::Source | PartKind::Control => return 0,
     };
     spans
         .into_iter()

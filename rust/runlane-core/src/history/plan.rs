@@ -72,6 +72,11 @@ pub enum ItemKind {
     FailedMark,
     /// The closing result of the call that the part is.
     Closed(CallEvidence),
+    /// What stands in a request, and nowhere else, for the result of the call that the part is.
+    Open {
+        /// Whether the call waits for consent.
+        asked: bool,
+    },
 }
 
 /// One item of a message.
@@ -102,6 +107,8 @@ pub struct PlannedMessage {
     pub side: Side,
     /// Whether an assistant message holds calls or approval requests.
     pub traffic: bool,
+    /// Whether it holds approval requests: only then may a call of the plan be without its result.
+    pub asks: bool,
     /// Its first item.
     pub first: u32,
 }
@@ -196,6 +203,7 @@ impl Plan {
         self.messages.push(PlannedMessage {
             side,
             traffic: false,
+            asks: false,
             first,
         });
     }

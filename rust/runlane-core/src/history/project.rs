@@ -4,6 +4,7 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::chronology::{At, Call, Chronology, Phase};
+use super::fragment::envelope_of;
 use super::plan::{Decision, Item, ItemKind, Lengths, Plan, Reason, SystemText};
 use super::refs::{PartRef, RecordRef};
 use super::text::decoded;
@@ -22,6 +23,20 @@ pub struct Context {
     pub effects: BTreeMap<String, CallEvidence>,
     /// Files with resolved data: place of the record in the log, and of the part in the record.
     pub files: BTreeSet<(u32, u32)>,
+    /// Whose opaque output is shown: the name in its envelopes.
+    pub provider: Option<String>,
+}
+
+impl Context {
+    /// Which side of an exchange sends a part; None for what is not sent back.
+    fn side(&self, part: PartRef<'_>) -> Option<Side> {
+        if part.kind() != PartKind::Provider {
+            return part.kind().side();
+        }
+        let wanted = self.provider.as_deref()?;
+        let own = envelope_of(part).is_some_and(|(provider, _)| decoded(provider) == wanted);
+        own.then_some(Side::Assistant)
+    }
 }
 
 /// A record that must stop the projection.
@@ -271,6 +286,13 @@ impl<'c> Projector<'c> {
         } else {
             self.words(place, record, &mut side);
         }
+        if record.kinds().contains(PartKind::Provider)
+            && record
+                .parts()
+                .any(|part| part.kind() == PartKind::Provider && self.context.side(part).is_some())
+        {
+            shown.insert(PartKind::Provider);
+        }
         let mark = match record.status() {
             Status::Failed => Some(ItemKind::FailedMark),
             Status::Interrupted if side.is_some() => Some(ItemKind::InterruptedMark),
@@ -297,7 +319,7 @@ impl<'c> Projector<'c> {
     /// Shows the parts of a record without tool traffic.
     fn words(&mut self, place: u32, record: RecordRef<'c>, side: &mut Option<Side>) {
         for (part_place, part) in (0_u32..).zip(record.parts()) {
-            if part.kind().side().is_some() {
+            if self.context.side(part).is_some() {
                 let at = At {
                     record: place,
                     part: part_place,
@@ -317,7 +339,7 @@ impl<'c> Projector<'c> {
     ) -> bool {
         let dead = Dead::new(self.view, self.options, self.context, position);
         for (part_place, part) in (0_u32..).zip(record.parts()) {
-            let Some(part_side) = part.kind().side() else {
+            let Some(part_side) = self.context.side(part) else {
                 continue;
             };
             if part_side == Side::Assistant && self.state.results_started() {
@@ -336,6 +358,7 @@ impl<'c> Projector<'c> {
                 && let Some(message) = self.plan.messages.last_mut()
             {
                 message.traffic = true;
+                message.asks = message.asks || part.kind() == PartKind::ApprovalRequest;
             }
         }
         self.close(&dead, record, side);

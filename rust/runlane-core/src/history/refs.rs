@@ -176,10 +176,17 @@ impl<'l> PartRef<'l> {
             }
             PartKind::File | PartKind::Source | PartKind::Provider | PartKind::Control => &[],
         };
-        let json = if self.part.kind == PartKind::ToolResult {
-            self.output()
-        } else {
-            None
+        let json = match self.part.kind {
+            PartKind::ToolResult => self.output(),
+            PartKind::Provider => self.provider(),
+            PartKind::Text
+            | PartKind::Reasoning
+            | PartKind::File
+            | PartKind::Source
+            | PartKind::ToolCall
+            | PartKind::ApprovalRequest
+            | PartKind::ApprovalResponse
+            | PartKind::Control => None,
         };
         let strings = strings
             .iter()

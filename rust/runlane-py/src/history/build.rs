@@ -100,7 +100,11 @@ impl<'py, 'p> Builder<'py, 'p> {
             ItemKind::JoinedText => {
                 return self.text(&self.record(item.record).map(joined).unwrap_or_default());
             }
-            ItemKind::Part | ItemKind::File | ItemKind::Attachment | ItemKind::Closed(_) => {}
+            ItemKind::Part
+            | ItemKind::File
+            | ItemKind::Attachment
+            | ItemKind::Closed(_)
+            | ItemKind::Open { .. } => {}
         }
         let record = self.record(item.record);
         let part = record.and_then(|record| record.part(usize::try_from(item.part).ok()?));
@@ -115,6 +119,7 @@ impl<'py, 'p> Builder<'py, 'p> {
                 self.text(&format!("[attachment: {name}]"))
             }
             ItemKind::Part
+            | ItemKind::Open { .. }
             | ItemKind::JoinedText
             | ItemKind::InterruptedMark
             | ItemKind::FailedMark => self.part(part),
@@ -138,11 +143,10 @@ impl<'py, 'p> Builder<'py, 'p> {
             PartKind::ToolResult => self.result(part),
             PartKind::ApprovalRequest => self.request(part),
             PartKind::ApprovalResponse => self.response(part),
-            PartKind::Text
-            | PartKind::File
-            | PartKind::Source
-            | PartKind::Provider
-            | PartKind::Control => self.text(&decoded(part.said())),
+            PartKind::Provider => self.opaque(part),
+            PartKind::Text | PartKind::File | PartKind::Source | PartKind::Control => {
+                self.text(&decoded(part.said()))
+            }
         }
     }
 
@@ -227,11 +231,24 @@ impl<'py, 'p> Builder<'py, 'p> {
         }
     }
 
+    fn opaque(&self, part: PartRef<'p>) -> PyResult<Bound<'py, PyAny>> {
+        let names = &self.words.names;
+        let mut made = self.start(&self.words.opaque, &names.provider)?;
+        made.give(
+            &names.envelope,
+            self.enveloped(part.provider().unwrap_or("{}"))?,
+        )?;
+        made.finish()
+    }
+
     fn envelope(&self, made: &mut Instance<'_, 'py>, part: PartRef<'p>) -> PyResult<()> {
         let names = &self.words.names;
-        let Some(text) = part.provider() else {
-            return made.maybe(&names.provider, None::<Bound<'py, PyAny>>);
-        };
+        let enveloped = part.provider().map(|text| self.enveloped(text));
+        made.maybe(&names.provider, enveloped.transpose()?)
+    }
+
+    fn enveloped(&self, text: &'p str) -> PyResult<Bound<'py, PyAny>> {
+        let names = &self.words.names;
         let said = self.json(text)?.cast_into::<PyDict>()?;
         let mut own = self.words.envelope.start(self.py)?;
         match said.get_item(&names.schema_version)? {
@@ -240,7 +257,7 @@ impl<'py, 'p> Builder<'py, 'p> {
         }
         own.give(&names.provider, said.get_item(&names.provider)?)?;
         own.give(&names.data, said.get_item(&names.data)?)?;
-        made.give(&names.provider, own.finish()?)
+        own.finish()
     }
 
     /// JSON of a record as a value.
