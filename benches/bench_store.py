@@ -107,7 +107,8 @@ def _logged(own: Bench) -> Callable[[apsw.Connection], float]:
         return apsw.SQLITE_OK
 
     own.connection.set_wal_hook(note)
-    return lambda _connection: total * 4120
+    frame = int(str(own.connection.pragma("page_size"))) + 24
+    return lambda _connection: total * frame
 
 
 @bench

@@ -265,10 +265,13 @@ def _event(envelope: _Envelope, payload: JsonObject) -> EventEnvelope:
 def once_event_id(kind: str, key: str, /) -> str:
     """Return the event id of a once-only entry: a function of kind and key, so that finding it is one look-up.
 
+    It sorts before the ids of commands: these come in the order of time and are appended to an index that has them at
+    its end.
+
     Raises:
         InvalidValueError: The key is empty.
     """
     if not key:
         raise InvalidValueError("is empty", argument="key")
     text = f"{len(kind)}:{kind}{key}".encode("utf-8", "surrogatepass")
-    return f"once_{hashlib.sha256(text).hexdigest()[:40]}"
+    return f"by_key_{hashlib.sha256(text).hexdigest()[:40]}"

@@ -26,7 +26,7 @@ _POLL: Final = 0.1
 """Seconds between looks for other processes' commits if they cannot ring."""
 _POLL_HEARD: Final = 1.0
 """The same if they can."""
-_CHECKPOINT_PAGES: Final = 1000
+_CHECKPOINT_PAGES: Final = 2000
 
 
 class HeldLease:

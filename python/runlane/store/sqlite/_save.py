@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import apsw
 
 from runlane.errors import StoreError, UsageError
 from runlane.store._bodies import encode_json
-from runlane.store._rows import Changes, Head
+from runlane.store._rows import Changes
 from runlane.store.sqlite._codec import run_insert, run_update
+
+if TYPE_CHECKING:
+    from apsw import SQLiteValue
 
 __all__ = ["PATCH_BITS", "PATCH_MASK", "save"]
 
 PATCH_BITS: Final = 24
 PATCH_MASK: Final = (1 << PATCH_BITS) - 1
+_LANE: Final = slice(2, 8)
+"""Where a head tells of its lane and its positions."""
+_HEAD_UPDATES: Final = tuple(
+    "UPDATE conversation SET version = ?, seq = ?, changed_at = ?"  # noqa: S608  constant columns
+    + ", lane_epoch = ?, lane_owner = ?, lowest = ?, next_place = ?, gap = ?" * bool(changed & 1)
+    + ", active_at = ?" * bool(changed & 2)
+    + " WHERE no = ? AND version = ? AND seq = ?"
+    for changed in range(4)
+)
+"""One statement for each choice of columns, by bits: an index is written whenever one of its columns is set."""
 
 RunNumbers = dict[tuple[str, str], int]
 
@@ -82,44 +95,18 @@ def _save_head(
         return connection.last_insert_rowid()
     if head is before:
         return number
-    if _only_moved_on(before, head):
-        cursor.execute(
-            "UPDATE conversation SET version = ?, seq = ?, changed_at = ? WHERE no = ? AND version = ? AND seq = ?",
-            (head.version, head.seq, head.changed_at, number, before.version, before.seq),
-        )
-    else:
-        cursor.execute(
-            "UPDATE conversation SET version = ?, seq = ?, changed_at = ?, lane_epoch = ?, lane_owner = ?, lowest = ?,"
-            " next_place = ?, gap = ?, active_at = ? WHERE no = ? AND version = ? AND seq = ?",
-            (
-                head.version,
-                head.seq,
-                head.changed_at,
-                head.lane_epoch,
-                head.lane_owner,
-                head.lowest,
-                head.next_place,
-                head.gap,
-                head.active_at,
-                number,
-                before.version,
-                before.seq,
-            ),
-        )
+    changed = 0
+    values: list[SQLiteValue] = [head.version, head.seq, head.changed_at]
+    if head[_LANE] != before[_LANE]:
+        changed |= 1
+        values += [head.lane_epoch, head.lane_owner, head.lowest, head.next_place, head.gap]
+    if head.active_at != before.active_at:
+        changed |= 2
+        values.append(head.active_at)
+    cursor.execute(_HEAD_UPDATES[changed], (*values, number, before.version, before.seq))
     if connection.changes() != 1:
         raise StoreError(f"the head of conversation {conversation_id!r} moved inside a transaction")
     return number
-
-
-def _only_moved_on(before: Head, head: Head) -> bool:
-    return (
-        before.lane_epoch == head.lane_epoch
-        and before.lane_owner == head.lane_owner
-        and before.lowest == head.lowest
-        and before.next_place == head.next_place
-        and before.gap == head.gap
-        and before.active_at == head.active_at
-    )
 
 
 def _save_runs(

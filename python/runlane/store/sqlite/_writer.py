@@ -41,10 +41,10 @@ __all__ = ["Mutation", "Probe", "Writer"]
 _GROUP: Final = 64
 _IDLE: Final = 0.5
 """Seconds without a mutation after which the file is tidied."""
-_VACUUM_PAGES: Final = 100
-_KEPT_PAGES: Final = 256
+_VACUUM_PAGES: Final = 200
+_KEPT_PAGES: Final = 512
 """Free pages that stay: drafts come and go, and take theirs from here."""
-_LONG_LOG: Final = 16_384
+_LONG_LOG: Final = 32_768
 """Pages of a log that is worth waiting for: 64 MiB."""
 
 
