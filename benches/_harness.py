@@ -71,6 +71,16 @@ def at_most(factor: float) -> Goal:
     return Goal(factor, faster=False)
 
 
+class Counter:
+    """A clock that shows what was added to it, so that a row can compare sizes instead of seconds."""
+
+    def __init__(self) -> None:
+        self.value = 0.0
+
+    def __call__(self) -> float:
+        return self.value
+
+
 @dataclass(frozen=True)
 class Peer:
     """Something to compare with.
@@ -117,12 +127,22 @@ class Result:
 
 @dataclass
 class Registry:
-    """The rows of the modules imported so far, in their order."""
+    """The rows of the modules imported so far, in their order.
+
+    Attributes:
+        is_smoke: Whether a row is being built to be run once, only to see that it works.
+    """
 
     rows: list[tuple[str, str, Callable[[], Row]]] = field(default_factory=list)
+    is_smoke: bool = False
 
 
 REGISTRY = Registry()
+
+
+def size(measured: int, smoke: int) -> int:
+    """Return how much a row does: `measured` when it is timed, `smoke` when it is run to see that it works."""
+    return smoke if REGISTRY.is_smoke else measured
 
 
 def bench(build: Callable[[], Row]) -> Callable[[], None]:
@@ -134,7 +154,11 @@ def bench(build: Callable[[], Row]) -> Callable[[], None]:
 
     @wraps(build)
     def smoke() -> None:
-        row = build()
+        REGISTRY.is_smoke = True
+        try:
+            row = build()
+        finally:
+            REGISTRY.is_smoke = False
         try:
             for work in (row.ours, *(peer.work for peer in row.peers)):
                 if work is not None:

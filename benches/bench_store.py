@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import apsw
 
-from benches._harness import Peer, Row, Work, at_least, at_most, bench, optional
+from benches._harness import Counter, Peer, Row, Work, at_least, at_most, bench, optional
 from benches.store_work import (
     CONTENT,
     OWNER,
@@ -31,16 +31,6 @@ LANES = 100
 LONG, SHORT = 20_000, 20
 
 
-class _Counter:
-    """A clock that shows what was added to it, so that a row can compare sizes instead of seconds."""
-
-    def __init__(self) -> None:
-        self.value = 0.0
-
-    def __call__(self) -> float:
-        return self.value
-
-
 @bench
 def bench_turn_time() -> Row:
     """One turn in six commits, conversation of 20,000 messages."""
@@ -55,7 +45,7 @@ def bench_turn_time() -> Row:
     )
 
 
-def _measured(own: Bench, counter: _Counter, conversation_id: str, watch: Callable[[apsw.Connection], Any]) -> Work:
+def _measured(own: Bench, counter: Counter, conversation_id: str, watch: Callable[[apsw.Connection], Any]) -> Work:
     def work() -> None:
         before = watch(own.connection)
         own.run(partial(turn, own.store, conversation_id))
@@ -66,7 +56,7 @@ def _measured(own: Bench, counter: _Counter, conversation_id: str, watch: Callab
 
 def _compared(watch: Callable[[Bench], Callable[[apsw.Connection], float]], budget: float, name: str) -> Row:
     """Compare what a turn writes at both lengths, and with its budget."""
-    own, counter = Bench(), _Counter()
+    own, counter = Bench(), Counter()
     long = own.run(partial(conversation, own.store, LONG))
     short = own.run(partial(conversation, own.store, SHORT))
     look = watch(own)
@@ -185,7 +175,7 @@ def bench_beside_lang_graph() -> Row:
 @bench
 def bench_latency() -> Row:
     """99th percentile of a mutation at 100 lanes."""
-    own, counter = Bench(), _Counter()
+    own, counter = Bench(), Counter()
     executors = _lanes(own)
     latencies: list[float] = []
 
@@ -291,7 +281,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
 @bench
 def bench_opening_memory() -> Row:
     """Growth of a fresh process that opens a store of 10,000 conversations and holds its 1,000 recoverable runs."""
-    own, counter = Bench(), _Counter()
+    own, counter = Bench(), Counter()
     path = own.folder / "many.db"
 
     async def make() -> None:

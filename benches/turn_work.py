@@ -10,7 +10,7 @@ import sqlite3
 import tempfile
 import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -329,12 +329,18 @@ def _streamed(_: httpx2.Request) -> httpx2.Response:
     return httpx2.Response(200, headers={"content-type": "text/event-stream"}, content=pieces())
 
 
-async def stream_to_one() -> None:
-    """Have one answer of so many deltas streamed to one subscriber, from the bytes of its provider."""
+async def stream_to_one(standing: int = 0) -> None:
+    """Have one answer of so many deltas streamed to one subscriber, from the bytes of its provider.
+
+    Args:
+        standing: How many others subscribe and read nothing.
+    """
     model = OpenAIChat("m", base_url="http://localhost/v1", transport=httpx2.MockTransport(_streamed))
-    deltas = 0
-    async with MemoryStore() as store, AgentRuntime(store, model=model) as runtime:
-        ticket = runtime.submit(IDS.new("conversation"), QUESTION)
+    deltas, conversation_id = 0, IDS.new("conversation")
+    async with MemoryStore() as store, AgentRuntime(store, model=model) as runtime, AsyncExitStack() as stack:
+        for _ in range(standing):
+            await stack.enter_async_context(runtime.subscribe(conversation_id))
+        ticket = runtime.submit(conversation_id, QUESTION)
         async for event in ticket.events():
             deltas += isinstance(event, AssistantDeltaEvent)
         assert (await ticket.result).reason == "success"
