@@ -9,6 +9,7 @@ from pydantic import (
     Field,
     JsonValue,
     SerializerFunctionWrapHandler,
+    StrictBool,
     TypeAdapter,
     field_validator,
     model_serializer,
@@ -155,7 +156,7 @@ class ToolApprovalRequestPart(Record):
     type: Literal["tool-approval-request"] = "tool-approval-request"
     approval_id: RecordId
     call_id: RecordId
-    is_automatic: bool | None = None
+    is_automatic: StrictBool | None = None
     signature: NonEmpty | None = None
 
 
@@ -164,7 +165,7 @@ class ToolApprovalResponsePart(Record):
 
     type: Literal["tool-approval-response"] = "tool-approval-response"
     approval_id: RecordId
-    approved: bool
+    approved: StrictBool
     reason: NonEmpty | None = None
 
 
