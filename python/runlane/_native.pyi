@@ -474,7 +474,7 @@ class HistoryLog:
         options: int,
         provider: str | None,
         active: list[str],
-        effects: Mapping[str, str],
+        effects: Mapping[str, str] | Mapping[tuple[str, str], str] | Mapping[str | tuple[str, str], str],
         files: Mapping[tuple[str, int], object] | None,
         selection: HistorySelection | None,
         /,

@@ -227,10 +227,60 @@ def records(draw: st.DrawFn, index: int) -> Message:
     )
 
 
+# What an answer asks for, and what the run that an answer to that begins may say.
+ASKING: st.SearchStrategy[list[Part]] = st.sampled_from(
+    [
+        [call("a"), request("p", "a")],
+        [call("a"), call("b"), request("p", "a")],
+        [call("a"), call("b"), request("p", "a"), result("b")],
+        [text("both"), call("b"), call("a"), request("p", "a"), request("q", "b")],
+        [call("a"), call("b"), call("x"), request("p", "a"), request("q", "b"), result("x")],
+        [call("x"), result("x"), call("a"), call("b"), request("p", "a"), text("cut")],
+    ]
+)
+GOING_ON: st.SearchStrategy[list[Part]] = st.sampled_from(
+    [
+        [result("a"), text("done")],
+        [result("b", outcome="error")],
+        [result("a"), call("b"), result("b"), text("done")],
+        [result("a"), call("x"), request("q", "x")],
+        [result("a"), call("x"), call("b")],
+        [call("x"), result("x"), text("meanwhile")],
+        [text("cut")],
+        [],
+    ]
+)
+ENDS: st.SearchStrategy[MessageStatus] = st.sampled_from(
+    ["completed", "completed", "interrupted", "failed", "superseded", "streaming"]
+)
+
+
+@st.composite
+def consents(draw: st.DrawFn, start: int) -> list[Message]:
+    """A conversation that asks for consent: who is asked, what is cut, answered, denied, or waits meanwhile."""
+    rows: list[Message] = []
+
+    def add(role: MessageRole, parts: list[Part], run_id: str | None = None) -> None:
+        status = draw(ENDS) if role == "assistant" else "committed"
+        rows.append(message(f"m{start + len(rows)}", role, *parts, status=status, run_id=run_id))
+
+    add("user", [text("Hi")])
+    add("assistant", draw(ASKING), "r1")
+    for run_id in draw(st.sampled_from([["r2"], ["r2", "r3"], ["r2", "r3", "r4"]])):
+        if draw(st.booleans()):
+            add("tool", [response(draw(APPROVALS), approved=draw(st.booleans()))])
+        else:
+            add("user", [text("And?")])
+        if draw(st.sampled_from([True, True, False])):
+            add("assistant", draw(GOING_ON | EXCHANGES), run_id)
+    return rows
+
+
 @st.composite
 def histories(draw: st.DrawFn, max_size: int = 10) -> list[Message]:
-    """Records in a row."""
-    return [draw(records(index)) for index in range(draw(st.integers(0, max_size)))]
+    """Records in a row: any, or a conversation that asks for consent, or that with any behind it."""
+    rows = draw(consents(0)) if draw(st.booleans()) else []
+    return [*rows[:max_size], *(draw(records(index)) for index in range(len(rows), draw(st.integers(0, max_size))))]
 
 
 POLICIES = st.builds(
@@ -248,4 +298,8 @@ OPTIONS = st.builds(
     provider=st.sampled_from([None, "openai-chat", "anthropic"]),
 )
 ACTIVE = st.frozensets(st.sampled_from(["r1", "r2", "r3", "r9"]), max_size=2)
-EFFECTS = st.dictionaries(CALLS, st.sampled_from(["interrupted", "not-started", "unknown"]), max_size=2)
+EFFECTS = st.dictionaries(
+    CALLS | st.tuples(st.sampled_from(["m1", "m2", "m3", "m4"]), CALLS),
+    st.sampled_from(["interrupted", "not-started", "unknown"]),
+    max_size=2,
+)

@@ -161,7 +161,7 @@ def test_a_handle_never_remembers_wrongly(
             assert_same_selection(selected, expected)
             chosen = history.project(options, active_runs=active, effects=effects, selection=selected)
             seen = [kept[i] for i in expected.kept]
-            assert_same(chosen, Projector(seen, options, active_runs=active, effects=effects))
+            assert_same(chosen, Projector(seen, options, active_runs=active, effects=effects, known=kept))
     assert [history.record(i) for i in range(len(history))] == [stored(record) for record in kept]
 
 

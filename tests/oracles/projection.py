@@ -60,19 +60,39 @@ class Chronology:
     calls: dict[str, Call] = field(default_factory=dict)
     approvals: dict[str, str] = field(default_factory=dict)
     results_started: bool = False
+    earlier: set[str] = field(default_factory=set)
+    """Calls that take no part in rounds any more."""
 
     @property
     def pending(self) -> int:
         """Calls without a result."""
         return sum(call.phase != "result" for call in self.calls.values())
 
+    @property
+    def owed(self) -> int:
+        """Calls without a result that hold the next round back."""
+        return sum(call.phase != "result" and call_id not in self.earlier for call_id, call in self.calls.items())
+
+    def start_record(self) -> None:
+        """Let rounds be the record's own, and forget what is finished."""
+        self.calls = {call_id: call for call_id, call in self.calls.items() if call.phase != "result"}
+        self.approvals = {name: call_id for name, call_id in self.approvals.items() if call_id in self.calls}
+        self.earlier = set(self.calls)
+        self.results_started = False
+
+    def finish(self, call_id: str) -> None:
+        """Give a call its result."""
+        self.calls[call_id].phase = "result"
+        if call_id not in self.earlier:
+            self.results_started = True
+
     def apply(self, part: Any) -> None:  # noqa: C901, ANN401 - one table, read top down
         """Take one part, or raise."""
         match part.type:
             case "tool-call":
-                if part.call_id in self.calls or (self.results_started and self.pending > 0):
+                if part.call_id in self.calls or (self.results_started and self.owed > 0):
                     raise _Violation
-                if self.pending == 0:
+                if self.owed == 0:
                     self.results_started = False
                 self.calls[part.call_id] = Call(part.tool_name)
             case "tool-approval-request":
@@ -94,8 +114,7 @@ class Chronology:
                     raise _Violation
                 if call.phase == "denied" and part.outcome == "success":
                     raise _Violation
-                call.phase = "result"
-                self.results_started = True
+                self.finish(part.call_id)
             case _:
                 pass
 
@@ -120,10 +139,21 @@ class Projector:
         *,
         files: Mapping[tuple[str, int], FileItem | ModelImage] | None = None,
         active_runs: AbstractSet[str] = frozenset(),
-        effects: Mapping[str, str] | None = None,
+        effects: Mapping[Any, str] | None = None,
+        known: Sequence[Message] | None = None,
     ) -> None:
-        """Project at once; the results are the attributes."""
+        """Project at once; the results are the attributes.
+
+        Args:
+            records: What is projected.
+            options: How.
+            files: Resolved files.
+            active_runs: Runs that have not ended.
+            effects: What is known of calls without a result.
+            known: All records there are, where `records` are chosen from them.
+        """
         self.records = records
+        self.known = records if known is None else known
         self.options = options
         self.files = files or {}
         self.active_runs = active_runs
@@ -133,6 +163,7 @@ class Projector:
         self.decisions: list[Decision] = []
         self.state = Chronology()
         self.user_seen = False
+        self._made_in: dict[str, str] = {}
         for index in range(len(records)):
             self.decisions.append(self._decide(index))
 
@@ -247,11 +278,13 @@ class Projector:
             return "assistant" if part.envelope.provider == self.options.provider else None
         return ROLE_OF.get(part.type)
 
-    def _rounds(self, index: int) -> list[tuple[str, Any]]:
+    def _rounds(self, index: int) -> list[tuple[str, Any]]:  # noqa: C901 - one walk, read top down
         record = self.records[index]
         may_close = self._may_close(index)
         rounds: list[tuple[str, Any]] = []
         self._touched: set[str] = set()
+        if self.options.evidence_policy.dangling_calls == "close":
+            self.state.start_record()
         for part in record.parts:
             role = self._role_of(part)
             if role is None:
@@ -261,6 +294,7 @@ class Projector:
             self.state.apply(part)
             rounds.append((role, part))
             if part.type == "tool-call":
+                self._made_in[part.call_id] = record.id
                 self._touched.add(part.call_id)
             if part.type == "tool-approval-response":
                 self._touched.add(self.state.approvals[part.approval_id])
@@ -276,13 +310,12 @@ class Projector:
         closed: list[tuple[str, Any]] = []
         for call_id, call in self.state.calls.items():
             if call_id in self._touched and self._is_dead(index, call_id, call):
-                known = self.effects.get(call_id)
+                known = self.effects.get((self._made_in[call_id], call_id), self.effects.get(call_id))
                 if known is None and call.phase == "denied":
                     known = "not-started"
                 if known is None:
                     known = "interrupted" if record.status == "interrupted" else "unknown"
-                call.phase = "result"
-                self.state.results_started = True
+                self.state.finish(call_id)
                 result = ToolResultPart(
                     call_id=call_id,
                     tool_name=call.tool_name,
@@ -305,20 +338,29 @@ class Projector:
             while end + 1 < len(self.records) and continues(self.records, end + 1):
                 end += 1
             end = turn_end(self.records, end)
-        return not any(
-            part.type == "tool-result" and part.call_id == call_id
-            for record in self.records[index:end]
-            if record.role == "tool" or self._is_evidence(record)
-            for part in record.parts
-        )
+        return not self._gets_result(index, end, call_id)
+
+    def _gets_result(self, index: int, end: int, call_id: str) -> bool:
+        """Whether a result of the call made or answered at `index` comes before another call has its id."""
+        for place in range(index, end):
+            record = self.records[place]
+            if record.role != "tool" and not self._is_evidence(record):
+                continue
+            for part in record.parts:
+                if part.type == "tool-call" and part.call_id == call_id and place != index:
+                    return False
+                if part.type == "tool-result" and part.call_id == call_id:
+                    return True
+        return False
 
     def _is_evidence(self, record: Message) -> bool:
         return record.role == "assistant" and is_assistant_evidence(record.status, self.options.evidence_policy)
 
     def _may_close(self, index: int) -> bool:
-        return self.options.evidence_policy.dangling_calls == "close" and has_ended(
-            self.records, index, self.active_runs
-        )
+        if self.options.evidence_policy.dangling_calls != "close":
+            return False
+        place = next(i for i, record in enumerate(self.known) if record is self.records[index])
+        return run_has_ended(self.known, place, self.active_runs)
 
     def _emit(self, rounds: list[tuple[str, Any]]) -> None:
         """Adjacent parts of one role share one message."""
@@ -357,6 +399,19 @@ def continues(records: Sequence[Message], index: int) -> bool:
 
 def _same_conversation(records: Sequence[Message], index: int) -> bool:
     return records[index].conversation_id == records[index - 1].conversation_id
+
+
+def run_has_ended(records: Sequence[Message], index: int, active_runs: AbstractSet[str]) -> bool:
+    """Whether the run has ended that made the record at `index`, or whose input it is: the one that answers next.
+
+    An active run with no assistant record yet belongs to the inputs behind the last assistant record.
+    """
+    here = index
+    while here < len(records) and (here == index or _same_conversation(records, here)):
+        if records[here].role == "assistant":
+            return records[here].run_id not in active_runs
+        here += 1
+    return not active_runs - {record.run_id for record in records if record.role == "assistant"}
 
 
 def has_ended(records: Sequence[Message], index: int, active_runs: AbstractSet[str]) -> bool:

@@ -69,6 +69,8 @@ def is_complete(  # noqa: C901, PLR0911, PLR0912 - the rule as the text has it
     drop = policy.superseded == "drop"
     answered = superseded_answer and drop
     calls: dict[str, str] = {}
+    made_in: dict[str, int] = {}
+    dead = 0
     approvals: dict[str, str] = {}
     unanswered: set[str] = set()
     for i in turn:
@@ -82,9 +84,13 @@ def is_complete(  # noqa: C901, PLR0911, PLR0912 - the rule as the text has it
         for part in record.parts:
             match part.type:
                 case "tool-call":
-                    if part.call_id in calls:
-                        return False
+                    if (before := calls.get(part.call_id)) is not None:
+                        is_over = before in {"called", "result"} and made_in[part.call_id] != i
+                        if policy.dangling_calls != "close" or not is_over:
+                            return False
+                        dead += before == "called"
                     calls[part.call_id] = "called"
+                    made_in[part.call_id] = i
                 case "tool-approval-request":
                     if calls.get(part.call_id) != "called" or part.approval_id in approvals:
                         return False
@@ -104,7 +110,7 @@ def is_complete(  # noqa: C901, PLR0911, PLR0912 - the rule as the text has it
                     pass
     if not answered or unanswered:
         return False
-    if all(phase == "result" for phase in calls.values()):
+    if not dead and all(phase == "result" for phase in calls.values()):
         return True
     return policy.dangling_calls == "close" and has_ended(records, turn[-1], active_runs)
 

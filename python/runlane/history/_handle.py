@@ -12,7 +12,7 @@ from runlane.errors import UsageError
 from runlane.history._bridge import raise_refusal
 from runlane.history._budget import SelectHistoryOptions, Selection, select_log
 from runlane.history._compaction import CompactableRange, SelectCompactableHistoryOptions, compactable_range
-from runlane.history._policy import CallEvidence, ProjectionOptions
+from runlane.history._policy import CallEffects, ProjectionOptions
 from runlane.history._projection import (
     DEFAULT_PROJECTION,
     OpenAIChatBodyWriter,
@@ -205,7 +205,7 @@ class History:
         /,
         *,
         active_runs: AbstractSet[str] = frozenset(),
-        effects: Mapping[str, CallEvidence] | None = None,
+        effects: CallEffects | None = None,
         files: ResolvedFiles | None = None,
         selection: Selection | None = None,
     ) -> Projection:
@@ -213,16 +213,18 @@ class History:
 
         Args:
             options: How; the defaults are those of the bare functions, `RUNTIME_EVIDENCE` is a runtime's.
-            active_runs: Ids of the conversation's runs that have not ended. A call of their turns is never closed; an
-                active run without an assistant record belongs to the inputs behind the last assistant record.
-            effects: By call id, what is known of calls that never got a result. One that is not named counts as
-                `not-started` after a denial, as `interrupted` on an interrupted record, else as `unknown`.
+            active_runs: Ids of the conversation's runs that have not ended. A call to which one of them may still give
+                a result is not closed: one that it made, or one whose answer is among its inputs. An active run
+                without an assistant record has the inputs behind the last assistant record.
+            effects: By call id, or by message id and call id, what is known of calls that never got a result. One that
+                is not named counts as `not-started` after a denial, as `interrupted` on an interrupted record, else as
+                `unknown`.
             files: Data of users' files, from `resolve_files`.
             selection: Project only what a selection of this handle kept.
 
         Raises:
             ProjectionRefusedError: An option is `error` and a record is such a case.
-            InvalidValueError: An effect is not one of the words.
+            InvalidValueError: An effect is not one of the words, or named by something else.
             UsageError: The handle changed since the selection.
         """
         chosen = None if selection is None else selection.native

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
@@ -12,6 +13,7 @@ from runlane.records import MessageStatus
 __all__ = [
     "BARE_EVIDENCE",
     "RUNTIME_EVIDENCE",
+    "CallEffects",
     "CallEvidence",
     "EvidencePolicy",
     "ProjectionOptions",
@@ -22,6 +24,11 @@ __all__ = [
 
 CallEvidence: TypeAlias = Literal["interrupted", "not-started", "unknown"]
 """What is known of a call that never got a result: it was cut off, it never began, or it may have run."""
+
+CallEffects: TypeAlias = (
+    Mapping[str, CallEvidence] | Mapping[tuple[str, str], CallEvidence] | Mapping[str | tuple[str, str], CallEvidence]
+)
+"""What is known of calls, by call id, or by message id and call id where ids of calls repeat; the latter goes first."""
 
 _SPEAKABLE: Final[frozenset[MessageStatus]] = frozenset({"completed", "interrupted", "committed"})
 
@@ -43,8 +50,10 @@ class EvidencePolicy:
         failed_assistant: `omit` leaves a failed answer out and lets its turn stop compaction; `assistant-marked` shows
             what it said with a mark that the run did not succeed.
         dangling_calls: What becomes of a call that never got a result. `barrier`: its record is left out, and its turn
-            is incomplete. `close`: once every run of the turn has ended, an error result that says what is known
-            stands directly after the call's round. A call that waits for an approval is never closed.
+            is incomplete. `close`: an error result that says what is known stands directly after the call's round,
+            once the run that could have given the result has ended: the one that made the call, or, of a call that
+            was approved or denied, the one that the answer began. Until then the record is left out. A call that
+            waits for an approval is never closed, and holds back nothing that comes after its record.
         superseded: `barrier`: the turn of a superseded answer is incomplete. `drop`: the user's input stays and counts
             as a complete turn. The answer itself is shown under neither.
 

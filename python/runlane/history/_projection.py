@@ -11,7 +11,7 @@ from typing_extensions import override
 from runlane._native import ChatFragments, HistoryLog, HistoryPlan, HistorySelection, NativeError
 from runlane.history._bridge import log_of, raise_refusal
 from runlane.history._lazy import LazySequence
-from runlane.history._policy import CallEvidence, ProjectionOptions, packed_options
+from runlane.history._policy import CallEffects, CallEvidence, ProjectionOptions, packed_options
 from runlane.models import AnyModelMessage, FileItem, ModelImage
 from runlane.records import Message
 
@@ -45,7 +45,6 @@ ProjectionReason: TypeAlias = Literal[
     "superseded",
 ]
 
-_NO_EFFECTS: Final[dict[str, CallEvidence]] = {}
 _NO_PIECES: Final[dict[tuple[str, int], bytes]] = {}
 
 
@@ -272,17 +271,18 @@ def project_log(
     log: HistoryLog,
     options: ProjectionOptions,
     active_runs: AbstractSet[str],
-    effects: Mapping[str, CallEvidence] | None,
+    effects: CallEffects | None,
     files: ResolvedFiles | None,
     selection: HistorySelection | None,
 ) -> Projection:
     """Project the records of a native handle."""
+    known: dict[str | tuple[str, str], CallEvidence] = dict(effects.items()) if effects else {}
     try:
         plan = log.project(
             packed_options(options),
             options.provider,
             list(active_runs),
-            dict(effects) if effects else _NO_EFFECTS,
+            known,
             dict(files) if files else None,
             selection,
         )
@@ -309,7 +309,7 @@ def project_history_detailed(
     /,
     *,
     active_runs: AbstractSet[str] = frozenset(),
-    effects: Mapping[str, CallEvidence] | None = None,
+    effects: CallEffects | None = None,
     files: ResolvedFiles | None = None,
 ) -> Projection:
     """Project a list of records, for those who keep their own history; the arguments are those of `History.project`.
@@ -318,6 +318,7 @@ def project_history_detailed(
 
     Raises:
         ProjectionRefusedError: An option is `error` and a record is such a case.
-        InvalidValueError: A message holds what is not JSON, or an effect is not one of the words.
+        InvalidValueError: A message holds what is not JSON, or an effect is not one of the words or named by
+            something else.
     """
     return project_log(log_of(messages), options, active_runs, effects, files, None)

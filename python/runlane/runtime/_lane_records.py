@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from runlane.canonical import canonical_record_json
 from runlane.history import (
@@ -24,12 +24,20 @@ from runlane.history import (
     ResolvedFiles,
     Selection,
 )
-from runlane.records import Message, Run, ToolApprovalRequestPart, ToolCallPart, ToolResultPart
+from runlane.records import (
+    Message,
+    Run,
+    ToolApprovalRequestPart,
+    ToolApprovalResponsePart,
+    ToolCallPart,
+    ToolResultPart,
+)
 from runlane.runtime._config import HistoryConfig
 from runlane.runtime._effects import effect_event_id
 from runlane.runtime._record_chain import RecordChain, RecordRange
 from runlane.runtime._store_calls import StoreCalls
 from runlane.store import Delta, Store, StoredMessage
+from runlane.tools import approval_kind
 
 __all__ = ["LaneRecords"]
 
@@ -37,8 +45,18 @@ _PROJECTION: Final = ProjectionOptions(evidence_policy=RUNTIME_EVIDENCE)
 _PAGE: Final = 100
 _ATTEMPTS: Final = 3
 _ASKS: Final = b'"tool-approval-request"'
+_ANSWERS: Final = b'"tool-approval-response"'
 _CALL: Final = b'"type":"tool-call"'
 _RESULT: Final = b'"type":"tool-result"'
+
+
+class _Asked(NamedTuple):
+    """A call, where and by which run it was made, and whether its handler was entered before anybody was asked."""
+
+    message_id: str
+    run_id: str | None
+    call_id: str
+    was_entered: bool = False
 
 
 def _stored(message: Message) -> bytes:
@@ -60,9 +78,10 @@ class LaneRecords:
         self._version: int | None = None
         self._behind = False
         self._history = History()
-        self._asked: set[str] = set()
-        self._dangling: list[tuple[str, str]] = []
-        self._effects: dict[str, CallEvidence] = {}
+        self._asked: dict[str, _Asked] = {}
+        self._agreed: list[str] = []
+        self._dangling: list[tuple[str, tuple[str, str]]] = []
+        self._effects: dict[tuple[str, str], CallEvidence] = {}
         self._chain = RecordChain()
         self._bytes = 0
         self._has_runs = False
@@ -110,11 +129,10 @@ class LaneRecords:
         if self._version is None:
             await self._load()
         while self._dangling:
-            run_id, call_id = self._dangling[-1]
-            event_id = effect_event_id(run_id, f"{run_id}:{call_id}")
+            event_id, call = self._dangling[-1]
             entered = await self._calls.read(lambda store: store.find_event(self._conversation_id, event_id))  # noqa: B023
             if entered is None:
-                self._effects[call_id] = "not-started"
+                self._effects[call] = "not-started"
             self._dangling.pop()
 
     def begin(self, run: Run, /) -> bool:
@@ -136,7 +154,7 @@ class LaneRecords:
         self._chain.remove(shown)
         for message in self._shown:
             self._held[message.id] = message
-        self._shown, self._begun = [], None
+        self._shown, self._begun, self._agreed = [], None, []
 
     def _show_inputs(self, run: Run) -> None:
         for message_id in run.input_message_ids:
@@ -189,7 +207,7 @@ class LaneRecords:
 
     def asked_ids(self) -> frozenset[str]:
         """Return the ids of calls among the records that waited, or wait, for consent."""
-        return frozenset(self._asked)
+        return frozenset(asked.call_id for asked in self._asked.values())
 
     def records_of(self, selection: Selection | None, /, *, messages: int) -> RecordRange:
         """Return which stored records a prompt is made of.
@@ -201,9 +219,8 @@ class LaneRecords:
         return self._chain.of(None if selection is None else selection.kept, messages=messages)
 
     def _append(self, message_id: str, record: bytes) -> None:
-        if _ASKS in record:
-            parts = Message.model_validate_json(record).parts
-            self._asked.update(part.call_id for part in parts if isinstance(part, ToolApprovalRequestPart))
+        if _ASKS in record or _ANSWERS in record:
+            self._note_consent(Message.model_validate_json(record))
         self._history.append(record)
         self._chain.append(message_id, hashlib.sha256(record).digest())
         self._bytes += len(record)
@@ -286,13 +303,39 @@ class LaneRecords:
             else:
                 self._has_runs = self._has_runs or stored.run_id is not None or stored.role == "summary"
                 self._append(stored.message_id, stored.body)
-                if stored.body.count(_CALL) > stored.body.count(_RESULT):
+                is_open = stored.body.count(_CALL) > stored.body.count(_RESULT)
+                if stored.role == "assistant" and (is_open or self._agreed):
                     self._note_dangling(Message.model_validate_json(stored.body))
 
+    def _note_consent(self, message: Message) -> None:
+        """Note what the message asks consent for, and what consent it gives to calls of others."""
+        for part in message.parts:
+            if isinstance(part, ToolApprovalRequestPart):
+                was_entered = approval_kind(part) == "effect-unknown"
+                self._asked[part.approval_id] = _Asked(message.id, message.run_id, part.call_id, was_entered)
+            elif isinstance(part, ToolApprovalResponsePart) and part.approved and message.role == "tool":
+                self._agreed.append(part.approval_id)
+
     def _note_dangling(self, answer: Message) -> None:
-        """Note calls that never got a result, to be looked up before the next prompt; not those that wait."""
-        if answer.run_id is None:
+        """Note calls that never got a result, to be looked up before the next prompt; not those that wait.
+
+        They are the answer's own, and those that its run was to carry out because somebody had agreed.
+        """
+        agreed, self._agreed = self._agreed, []
+        run_id = answer.run_id
+        if run_id is None:
             return
-        done = {part.call_id for part in answer.parts if isinstance(part, ToolResultPart | ToolApprovalRequestPart)}
-        calls = (part.call_id for part in answer.parts if isinstance(part, ToolCallPart))
-        self._dangling.extend((answer.run_id, call_id) for call_id in calls if call_id not in done)
+        done = {part.call_id for part in answer.parts if isinstance(part, ToolResultPart)}
+        said = {part.approval_id for part in answer.parts if isinstance(part, ToolApprovalResponsePart)}
+        done |= {
+            part.call_id
+            for part in answer.parts
+            if isinstance(part, ToolApprovalRequestPart) and part.approval_id not in said
+        }
+        calls = [_Asked(answer.id, run_id, part.call_id) for part in answer.parts if isinstance(part, ToolCallPart)]
+        calls += [asked for approval_id in agreed if (asked := self._asked.get(approval_id)) and not asked.was_entered]
+        self._dangling.extend(
+            (effect_event_id(run_id, f"{call.run_id}:{call.call_id}"), (call.message_id, call.call_id))
+            for call in calls
+            if call.call_id not in done
+        )

@@ -30,7 +30,8 @@ from runlane.tools import ApprovalSeal
 __all__ = ["AnsweredCall", "LeftOpen", "answered_calls", "kept_parts", "spoken_rounds"]
 
 _TOOL_PARTS: Final = (ToolCallPart, ToolResultPart, ToolApprovalRequestPart, ToolApprovalResponsePart)
-_ANSWERABLE: Final = frozenset({"committed", "completed", "interrupted"})
+_ANSWERABLE: Final = frozenset({"committed", "completed", "interrupted", "failed"})
+"""Answers whose questions stand: those a model is shown. A question nobody may answer would wait for ever."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

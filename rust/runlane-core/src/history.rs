@@ -216,11 +216,12 @@ impl History {
     /// # Errors
     /// The options say that a record must stop the projection.
     pub fn project_chosen(
-        &self,
+        &mut self,
         options: Options,
         context: &Context,
         chosen: &[u32],
     ) -> Result<Arc<Plan>, Stop> {
+        self.index_runs(&context.active);
         let view = View {
             log: &self.log,
             chosen: Some(chosen),

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pyo3::prelude::*;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyBytes, PyDict, PyString};
 use runlane_core::budget::{Count, Request};
 use runlane_core::history::{
     ActiveRuns, CallEvidence, Context, History, InterruptedAssistant, LeadingAssistant, LogRefusal,
@@ -360,7 +360,9 @@ impl HistoryLog {
     }
 }
 
-fn effects_of(effects: &Bound<'_, PyDict>) -> PyResult<BTreeMap<String, CallEvidence>> {
+fn effects_of(
+    effects: &Bound<'_, PyDict>,
+) -> PyResult<BTreeMap<(Option<String>, String), CallEvidence>> {
     let mut known = BTreeMap::new();
     for (call, evidence) in effects {
         let evidence = match evidence.extract::<PyBackedStr>()?.as_ref() {
@@ -372,7 +374,17 @@ fn effects_of(effects: &Bound<'_, PyDict>) -> PyResult<BTreeMap<String, CallEvid
                 return Err(refused("value.invalid", &problem, "effects"));
             }
         };
-        known.insert(call.extract()?, evidence);
+        let call = match call.cast::<PyString>() {
+            Ok(id) => (None, id.extract()?),
+            Err(_) => call
+                .extract::<(String, String)>()
+                .map_err(|_| {
+                    let problem = "must be named by a call id, or by a message id and a call id";
+                    refused("value.invalid", problem, "effects")
+                })
+                .map(|(message, id)| (Some(message), id))?,
+        };
+        known.insert(call, evidence);
     }
     Ok(known)
 }

@@ -49,6 +49,8 @@ struct Approval {
 struct Counts {
     /// Calls without a result.
     pending: usize,
+    /// Of those, the ones that hold the next round back.
+    owed: usize,
     /// Calls in the first phase.
     called: usize,
     /// Whether a result of the present round has come.
@@ -66,6 +68,12 @@ pub(crate) struct Mark {
 /// The state between records.
 #[derive(Debug, Default)]
 pub(crate) struct Chronology {
+    /// Whether a call that waits holds nothing back that comes after its record. Rounds are then a record's own, a late
+    /// result begins none, and the id of a finished call may be used again: else one unanswered approval would keep
+    /// every later call out of the history.
+    own_rounds: bool,
+    /// The first call that takes part in rounds.
+    first: usize,
     calls: Vec<Call>,
     call_names: Names,
     approvals: Vec<Approval>,
@@ -78,6 +86,13 @@ pub(crate) struct Chronology {
 }
 
 impl Chronology {
+    pub(crate) fn new(own_rounds: bool) -> Self {
+        Self {
+            own_rounds,
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn pending(&self) -> usize {
         self.counts.pending
     }
@@ -96,18 +111,60 @@ impl Chronology {
             self.counts = Counts::default();
             return;
         }
-        *self = Self::default();
+        *self = Self::new(self.own_rounds);
     }
 
     /// Starts a record.
-    pub(crate) fn mark(&mut self) -> Mark {
+    pub(crate) fn mark(&mut self, log: &Log) -> Mark {
         self.undo.clear();
         self.touched.clear();
-        Mark {
+        if self.own_rounds {
+            self.forget_done(log);
+        }
+        let mark = Mark {
             calls: self.calls.len(),
             approvals: self.approvals.len(),
             counts: self.counts,
+        };
+        if self.own_rounds {
+            self.first = mark.calls;
+            self.counts.owed = 0;
+            self.counts.results_started = false;
         }
+        mark
+    }
+
+    /// Keeps only what is open.
+    fn forget_done(&mut self, log: &Log) {
+        if self.calls.iter().all(|call| call.phase != Phase::Done) {
+            return;
+        }
+        let mut kept = Self {
+            counts: self.counts,
+            ..Self::new(self.own_rounds)
+        };
+        for (index, call) in self.calls.iter().enumerate() {
+            if call.phase == Phase::Done {
+                continue;
+            }
+            let place = kept.calls.len();
+            kept.calls.push(*call);
+            kept.call_names
+                .push(|call| call_name(&kept.calls, call, log));
+            for approval in self
+                .approvals
+                .iter()
+                .filter(|approval| approval.call == index)
+            {
+                kept.approvals.push(Approval {
+                    at: approval.at,
+                    call: place,
+                });
+                kept.approval_names
+                    .push(|approval| approval_name(&kept.approvals, approval, log));
+            }
+        }
+        *self = kept;
     }
 
     /// Undoes the record.
@@ -146,7 +203,7 @@ impl Chronology {
 
     /// Gives a call its end without a result of its own.
     pub(crate) fn close(&mut self, call: usize) {
-        self.counts.results_started = true;
+        self.counts.results_started |= call >= self.first;
         self.move_to(call, Phase::Done);
     }
 
@@ -181,11 +238,11 @@ impl Chronology {
     }
 
     fn call(&mut self, part: PartRef<'_>, at: At, log: &Log) -> bool {
-        let owes = self.counts.results_started && self.counts.pending > 0;
+        let owes = self.counts.results_started && self.counts.owed > 0;
         if owes || self.find_call(part.call_id(), log).is_some() {
             return false;
         }
-        if self.counts.pending == 0 {
+        if self.counts.owed == 0 {
             self.counts.results_started = false;
         }
         self.touched.push(self.calls.len());
@@ -196,6 +253,7 @@ impl Chronology {
         let calls = &self.calls;
         self.call_names.push(|call| call_name(calls, call, log));
         self.counts.pending = self.counts.pending.saturating_add(1);
+        self.counts.owed = self.counts.owed.saturating_add(1);
         self.counts.called = self.counts.called.saturating_add(1);
         true
     }
@@ -269,6 +327,9 @@ impl Chronology {
         }
         if phase == Phase::Done {
             self.counts.pending = self.counts.pending.saturating_sub(1);
+            if index >= self.first {
+                self.counts.owed = self.counts.owed.saturating_sub(1);
+            }
         }
         call.phase = phase;
     }

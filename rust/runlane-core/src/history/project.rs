@@ -1,13 +1,13 @@
 //! Records to messages: the order of the checks on each record is part of the promise.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::chronology::{At, Call, Chronology, Phase};
 use super::fragment::envelope_of;
 use super::plan::{Decision, Item, ItemKind, Lengths, Plan, Reason, SystemText};
 use super::refs::{PartRef, RecordRef};
-use super::text::decoded;
+use super::text::{decoded, to_usize};
 use super::view::{ActiveRuns, View};
 use super::vocabulary::{
     CallEvidence, InterruptedAssistant, Kinds, LeadingAssistant, Options, PartKind, Role, Side,
@@ -19,8 +19,9 @@ use super::vocabulary::{
 pub struct Context {
     /// Runs that have not ended.
     pub active: ActiveRuns,
-    /// What is known of calls that never got a result, by call id.
-    pub effects: BTreeMap<String, CallEvidence>,
+    /// What is known of calls that never got a result, by the message id of the record that made them (None for any)
+    /// and their call id.
+    pub effects: BTreeMap<(Option<String>, String), CallEvidence>,
     /// Files with resolved data: place of the record in the log, and of the part in the record.
     pub files: BTreeSet<(u32, u32)>,
     /// Whose opaque output is shown: the name in its envelopes.
@@ -72,6 +73,7 @@ pub(crate) struct Resume {
 #[derive(Clone, Debug)]
 pub(crate) struct Watch {
     pub(crate) position: usize,
+    /// Whether the run that could have given results had ended.
     pub(crate) ended: bool,
     /// Calls that were closed, and what was known of them.
     pub(crate) calls: Vec<(At, Option<CallEvidence>)>,
@@ -80,7 +82,7 @@ pub(crate) struct Watch {
 impl Watch {
     /// Whether the context now says something else of this record.
     pub(crate) fn is_stale(&self, view: View<'_>, context: &Context) -> bool {
-        self.ended != context.active.have_ended(view, self.position)
+        self.ended != context.active.has_ended(view.log, self.position)
             || self
                 .calls
                 .iter()
@@ -89,8 +91,16 @@ impl Watch {
 }
 
 fn known_of(call: At, view: View<'_>, context: &Context) -> Option<CallEvidence> {
-    let part = call.find(view.log)?;
-    context.effects.get(&*decoded(part.call_id())).copied()
+    if context.effects.is_empty() {
+        return None;
+    }
+    let record = view.log.get(to_usize(call.record))?;
+    let id = decoded(record.part(to_usize(call.part))?.call_id()).into_owned();
+    let own = (Some(decoded(record.id()).into_owned()), id);
+    let known = context.effects.get(&own);
+    known
+        .or_else(|| context.effects.get(&(None, own.1)))
+        .copied()
 }
 
 /// Walks records and extends a plan.
@@ -120,7 +130,7 @@ impl<'c> Projector<'c> {
             plan,
             resumes: Vec::new(),
             watches: Vec::new(),
-            state: Chronology::default(),
+            state: Chronology::new(options.policy.close_dangling),
             user_seen: false,
         }
     }
@@ -274,7 +284,7 @@ impl<'c> Projector<'c> {
         let mut side = None;
         let mut shown = Kinds::SENT;
         if record.kinds().intersects(Kinds::TRAFFIC) {
-            let mark = self.state.mark();
+            let mark = self.state.mark(self.view.log);
             if !self.traffic(position, place, record, &mut side) {
                 self.state.back_to(mark, self.view.log);
                 self.plan.truncate(before);
@@ -337,7 +347,17 @@ impl<'c> Projector<'c> {
         record: RecordRef<'c>,
         side: &mut Option<Side>,
     ) -> bool {
-        let dead = Dead::new(self.view, self.options, self.context, position);
+        let dead = Dead {
+            view: self.view,
+            options: self.options,
+            context: self.context,
+            position,
+            place,
+            ended: OnceCell::new(),
+            answered: OnceCell::new(),
+            requested: OnceCell::new(),
+            asked: RefCell::default(),
+        };
         for (part_place, part) in (0_u32..).zip(record.parts()) {
             let Some(part_side) = self.context.side(part) else {
                 continue;
@@ -449,33 +469,25 @@ fn text_item(place: u32, record: RecordRef<'_>) -> Option<Item> {
     (!first.says_nothing()).then(|| Item::new(at, ItemKind::Part))
 }
 
-/// Which calls of a record will never get a result; asked only when something is open, and worked out once.
+/// Which calls that a record made or answered will never get a result; asked only when something is open, and worked
+/// out once.
+///
+/// A call gets its result from the run that made it, or, once somebody was asked, from the run that the answer began:
+/// the run of the record at hand in both cases. What other runs of the turn do is nothing to it.
 #[derive(Debug)]
 struct Dead<'c> {
     view: View<'c>,
     options: Options,
     context: &'c Context,
     position: usize,
+    place: u32,
     ended: OnceCell<bool>,
     answered: OnceCell<BTreeSet<String>>,
     requested: OnceCell<BTreeSet<String>>,
-    asked: std::cell::RefCell<Vec<(At, Option<CallEvidence>)>>,
+    asked: RefCell<Vec<(At, Option<CallEvidence>)>>,
 }
 
 impl<'c> Dead<'c> {
-    fn new(view: View<'c>, options: Options, context: &'c Context, position: usize) -> Self {
-        Self {
-            view,
-            options,
-            context,
-            position,
-            ended: OnceCell::new(),
-            answered: OnceCell::new(),
-            requested: OnceCell::new(),
-            asked: std::cell::RefCell::default(),
-        }
-    }
-
     fn holds(&self, call: Call, record: RecordRef<'c>) -> bool {
         let Some(part) = call.at.find(self.view.log) else {
             return false;
@@ -500,7 +512,7 @@ impl<'c> Dead<'c> {
         let active = &self.context.active;
         *self
             .ended
-            .get_or_init(|| active.have_ended(self.view, self.position))
+            .get_or_init(|| active.has_ended(self.view.log, to_usize(self.place)))
     }
 
     fn known(&self, call: Call) -> Option<CallEvidence> {
@@ -509,18 +521,31 @@ impl<'c> Dead<'c> {
         known
     }
 
-    /// Every call that gets a result while one could still come.
+    /// Every call that gets a result while one could still come; not those whose id another call has by then.
     fn results(&self) -> BTreeSet<String> {
-        self.view
-            .window(self.position)
-            .filter_map(|position| self.view.get(position))
-            .filter(|record| match record.role() {
+        let (mut given, mut called_again) = (BTreeSet::new(), BTreeSet::new());
+        for position in self.view.window(self.position) {
+            let Some(record) = self.view.get(position) else {
+                break;
+            };
+            let counts = match record.role() {
                 Role::Assistant => self.options.policy.is_evidence(record.status()),
                 Role::Tool => true,
                 Role::User | Role::System | Role::Summary => false,
-            })
-            .flat_map(|record| ids(record.parts(), PartKind::ToolResult))
-            .collect()
+            };
+            for part in record.parts().filter(|_| counts) {
+                let id = || decoded(part.call_id()).into_owned();
+                if part.kind() == PartKind::ToolCall && position != self.position {
+                    called_again.insert(id());
+                }
+                if part.kind() == PartKind::ToolResult
+                    && !called_again.contains(&*decoded(part.call_id()))
+                {
+                    given.insert(id());
+                }
+            }
+        }
+        given
     }
 }
 

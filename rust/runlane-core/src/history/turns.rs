@@ -39,7 +39,7 @@ pub(crate) fn judge(
     if view.role(turn.start) != Some(Role::User) {
         return verdict;
     }
-    let mut ledger = Ledger::new(view);
+    let mut ledger = Ledger::new(view, policy.close_dangling);
     let mut answered = false;
     let mut last = turn.start;
     for position in turn {
@@ -91,6 +91,8 @@ enum State {
 /// Calls and approvals of one turn.
 struct Ledger<'l> {
     view: View<'l>,
+    /// Whether a later record may use the id of a call again that is finished or will never get a result.
+    reuse: bool,
     calls: Vec<(At, State)>,
     call_names: Names,
     approvals: Vec<(At, usize)>,
@@ -100,9 +102,10 @@ struct Ledger<'l> {
 }
 
 impl<'l> Ledger<'l> {
-    fn new(view: View<'l>) -> Self {
+    fn new(view: View<'l>, reuse: bool) -> Self {
         Self {
             view,
+            reuse,
             calls: Vec::new(),
             call_names: Names::default(),
             approvals: Vec::new(),
@@ -162,8 +165,15 @@ impl<'l> Ledger<'l> {
     }
 
     fn call(&mut self, part: PartRef<'l>, at: At) -> bool {
-        if self.find(part.call_id()).is_some() {
-            return false;
+        let known = self.find(part.call_id());
+        if let Some(known) = known.and_then(|known| self.calls.get_mut(known)) {
+            let is_over = matches!(known.1, State::Called | State::Done);
+            if !self.reuse || !is_over || known.0.record == at.record {
+                return false;
+            }
+            *known = (at, State::Called);
+            self.open = self.open.saturating_add(1);
+            return true;
         }
         self.calls.push((at, State::Called));
         let (calls, log) = (&self.calls, self.view.log);

@@ -142,7 +142,26 @@ impl ActiveRuns {
         if self.any_in(view, view.turn_start(position)..end) {
             return false;
         }
-        !(end > answered(view) && self.any_unplaced(view))
+        !(end > answered(view) && self.any_unplaced(view.log))
+    }
+
+    /// Whether the run of the record at this place of the log has ended: an assistant's own, and of any other record
+    /// the one whose inputs it is among, which answers next.
+    ///
+    /// An active run with no assistant record yet belongs to the inputs behind the last assistant record.
+    pub(crate) fn has_ended(&self, log: &Log, place: usize) -> bool {
+        if self.0.is_empty() {
+            return true;
+        }
+        let view = View::all(log);
+        let next = (place..view.len())
+            .take_while(|here| *here == place || !view.changes_conversation(*here))
+            .filter_map(|here| view.get(here))
+            .find(|record| record.role() == Role::Assistant);
+        match next {
+            Some(record) => !self.holds(record),
+            None => !self.any_unplaced(log),
+        }
     }
 
     /// The active runs that other does not have.
@@ -150,27 +169,9 @@ impl ActiveRuns {
         self.0.difference(&other.0).map(String::as_str)
     }
 
-    /// Whether a run is active that has no assistant record among these.
-    fn any_unplaced(&self, view: View<'_>) -> bool {
-        if view.chosen.is_none() {
-            return self
-                .0
-                .iter()
-                .any(|run| view.log.place_of_run(run).is_none());
-        }
-        let mut missing = self.0.clone();
-        for position in (0..view.len()).rev() {
-            if missing.is_empty() {
-                return false;
-            }
-            let record = view
-                .get(position)
-                .filter(|record| record.role() == Role::Assistant);
-            if let Some(run) = record.and_then(RecordRef::run) {
-                missing.remove(&*decoded(run));
-            }
-        }
-        !missing.is_empty()
+    /// Whether a run is active that has no assistant record.
+    fn any_unplaced(&self, log: &Log) -> bool {
+        self.0.iter().any(|run| log.place_of_run(run).is_none())
     }
 }
 
