@@ -12,6 +12,7 @@ from runlane.testing._faults import (
     TimeoutBeforeFirstByte,
 )
 from runlane.testing._faulty_store import Fault, FaultPlan, FaultyStore, StoreCall
+from runlane.testing._model_checks import MODEL_CHECKS, ModelCheck, ModelMaker, check_model
 from runlane.testing._replay_models import ReplayModels
 from runlane.testing._replay_server import ReplayServer, Responder
 from runlane.testing._replies import ReceivedRequest, Reply
@@ -21,6 +22,7 @@ from runlane.testing._store_invariants import check_conversation
 from runlane.testing._store_kit import StoreCheck, StoreMaker
 
 __all__ = [
+    "MODEL_CHECKS",
     "STORE_CHECKS",
     "Answer",
     "BadJson",
@@ -31,6 +33,8 @@ __all__ = [
     "FaultyStore",
     "Hold",
     "HttpFailure",
+    "ModelCheck",
+    "ModelMaker",
     "Pause",
     "ProviderStep",
     "ReceivedRequest",
@@ -49,5 +53,6 @@ __all__ = [
     "StreamCut",
     "TimeoutBeforeFirstByte",
     "check_conversation",
+    "check_model",
     "check_store",
 ]

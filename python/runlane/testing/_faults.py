@@ -23,6 +23,7 @@ __all__ = [
     "SlowAnswer",
     "StreamCut",
     "TimeoutBeforeFirstByte",
+    "answer_events",
     "in_turn",
 ]
 
@@ -44,7 +45,7 @@ class Answer:
 
     def reply(self, request: ReceivedRequest) -> Reply:
         """Return the answer to a request."""
-        return Reply(b"".join(_events(request, [self.text], usage=self.usage)), headers=_HEADERS)
+        return Reply(b"".join(answer_events(request, [self.text], usage=self.usage)), headers=_HEADERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class SlowAnswer:
     def reply(self, request: ReceivedRequest) -> Reply:
         """Return the answer to a request; each event is one piece of it."""
         words = self.text.split(" ")
-        events = _events(request, [f"{word} " for word in words[:-1]] + words[-1:], usage=True)
+        events = answer_events(request, [f"{word} " for word in words[:-1]] + words[-1:], usage=True)
         size = max(map(len, events)) + 2
         # A comment in front makes all events equally long, so that pieces of one size are events.
         body = b"".join(b":" + b" " * (size - len(event) - 2) + b"\n" + event for event in events)
@@ -124,7 +125,7 @@ class StreamCut:
 
     def reply(self, request: ReceivedRequest) -> Reply:
         """Return the answer to a request."""
-        (first, *_) = events = _events(request, ["ok"], usage=True)
+        (first, *_) = events = answer_events(request, ["ok"], usage=True)
         cut_at = min(self.after_bytes, len(first))
         return Reply(b"".join(events), headers=_HEADERS, cut_at=cut_at, cut="reset")
 
@@ -188,7 +189,7 @@ class _Plan:
         return f"in_turn({list(self._steps)!r})"
 
 
-def _events(request: ReceivedRequest, texts: Sequence[str], *, usage: bool) -> list[bytes]:
+def answer_events(request: ReceivedRequest, texts: Sequence[str], *, usage: bool) -> list[bytes]:
     """Return the events of an answer in the protocol whose address was asked."""
     path = request.path
     if path.endswith("/messages"):

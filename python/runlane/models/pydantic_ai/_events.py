@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -71,7 +72,8 @@ class EventReader:
         if reason == "error":
             reply = ErrorReply(where="gave the finish reason 'error'", fallback="stream-error")
             raise provider_error(reply, provider=PROVIDER_ID)
-        if reason is None and (needs_reason or response.state != "complete"):
+        known = reason is not None and not (needs_reason and _is_made_up(response))
+        if not known and (needs_reason or response.state != "complete"):
             raise ProviderStreamCutError
         told = response.get().parts
         parts: list[ModelPart] = [
@@ -162,6 +164,14 @@ def _words(body: object) -> str:
         message = inner.get("message") if isinstance(inner, dict) else inner
         return message if isinstance(message, str) else ""
     return body if isinstance(body, str) else ""
+
+
+def _is_made_up(response: models.StreamedResponse) -> bool:
+    """Whether a finish reason is pydantic-ai's own: its reader of chat completions says `stop` where none came."""
+    module = sys.modules.get("pydantic_ai.models.openai")
+    reader = getattr(module, "OpenAIStreamedResponse", None)
+    told = (response.provider_details or {}).get("finish_reason")
+    return isinstance(reader, type) and isinstance(response, reader) and response.finish_reason == "stop" and not told
 
 
 def _usage(usage: Any) -> ModelUsage | None:  # noqa: ANN401 - of pydantic-ai, whose zero may mean unknown
