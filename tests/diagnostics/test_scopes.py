@@ -1,7 +1,6 @@
 """Scopes, numbers, and who gets what."""
 
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError, replace
 from typing import Any, get_args
 
 import anyio
@@ -68,7 +67,7 @@ async def test_g2_every_event_has_the_envelope() -> None:
     assert first.version == second.version == 1
     assert first.producer_id == second.producer_id
     assert len({first.event_id, second.event_id}) == 2
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(AttributeError):
         first.sequence = 9  # type: ignore[misc]
 
 
@@ -245,7 +244,7 @@ def test_g8_g9_a_child_inherits_everything_but_its_span() -> None:
     assert child.identity.parent_span_id == root.identity.span_id
     assert grandchild.identity.parent_span_id == child.identity.span_id
     assert len({scope.identity.span_id for scope in (root, child, grandchild)}) == 3
-    assert replace(grandchild.identity, span_id=Id("x"), parent_span_id=None) == DiagnosticIdentity(
+    assert grandchild.identity._replace(span_id=Id("x"), parent_span_id=None) == DiagnosticIdentity(
         run_id=Id("run"), span_id=Id("x"), agent_id=Id("a"), round=2, node_id=Id("n")
     )
 

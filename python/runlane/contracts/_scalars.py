@@ -76,6 +76,7 @@ _HALF_A_MICROSECOND: Final = 5e-4
 _HALF_A_NANOSECOND: Final = 5e-7
 """In milliseconds: what a difference of floats may fall short of the whole number it stands for."""
 
+_NO_TIME: Final = DurationMs(0)
 _ITERABLE_COROUTINE: Final = inspect.CO_ITERABLE_COROUTINE
 _AWAITED: Final = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 
@@ -97,7 +98,8 @@ async def resolve(value: MaybeAwaitable[T], /) -> T:
 
 def elapsed_ms(start: float, end: float, /) -> DurationMs:
     """Return the milliseconds between two readings of `Clock.monotonic`, rounded down and never negative."""
-    return DurationMs(max(0, int((end - start) * 1000 + _HALF_A_NANOSECOND)))
+    elapsed: Any = int((end - start) * 1000 + _HALF_A_NANOSECOND)
+    return elapsed if elapsed > 0 else _NO_TIME
 
 
 def timestamp_ms(moment: datetime, /) -> TimestampMs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Final, Literal, NoReturn, cast
 
 from pydantic import JsonValue, ValidationError
@@ -21,8 +21,8 @@ __all__ = ["CoreDiagnosticRecord", "normalize_diagnostic_event"]
 _LARGEST: Final = 2**53 - 1
 _MAX_ID: Final = 512
 _LIMITS: Final = DiagnosticLimits()
-_ENVELOPE: Final = frozenset(field.name for field in fields(CoreEvent))
-_IDENTITY: Final = frozenset(field.name for field in fields(DiagnosticIdentity))
+_ENVELOPE: Final = frozenset(CoreEvent._fields)
+_IDENTITY: Final = frozenset(DiagnosticIdentity._fields)
 _NUMBERS: Final = ("visit", "round")
 
 Path = tuple[str | int, ...]

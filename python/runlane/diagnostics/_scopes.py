@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol, cast, runtime_checkable
 from runlane.contracts import Id, RecordingScope, require_id
 from runlane.diagnostics._catalog import CoreEventName
 from runlane.diagnostics._consumers import CreateDiagnosticsOptions
-from runlane.diagnostics._events import CoreEvent, DiagnosticIdentity, DiagnosticSpanFields, SpanFacts, trusted
+from runlane.diagnostics._events import CoreEvent, DiagnosticIdentity, DiagnosticSpanFields, SpanFacts
 from runlane.diagnostics._payloads import CoreEventPayload
 from runlane.diagnostics._producer import Producer
 from runlane.diagnostics._recorder import SubFlowLogger
@@ -96,6 +96,24 @@ class DiagnosticContext(Protocol):
         """
         ...
 
+    def tell(
+        self,
+        name: CoreEventName,
+        payload: CoreEventPayload | Callable[[], CoreEventPayload],
+        /,
+        *,
+        sub_steps: SubFlowLogger | None = None,
+    ) -> Coroutine[Any, Any, CoreEvent | None] | None:
+        """Tell a fact as `emit` does, without a coroutine where no consumer has to be waited for.
+
+        Returns:
+            What is left to await, at once and by the same task; None if everybody has the event.
+
+        Raises:
+            Exception: As for `emit`; here, or when the rest is awaited.
+        """
+        ...
+
     def note(self, name: CoreEventName, payload: CoreEventPayload | Callable[[], CoreEventPayload], /) -> None:
         """Tell a fact from synchronous code: it takes its number now and is delivered before the next awaited one.
 
@@ -111,6 +129,9 @@ class DiagnosticContext(Protocol):
         """Return how the code of this span reports its steps."""
         ...
 
+
+_made: Final[Any] = tuple.__new__
+_PLACES: Final = {name: place for place, name in enumerate(DiagnosticIdentity._fields)}
 
 _GIVEN: Final = frozenset({"run_id", "span_id", "parent_span_id"})
 
@@ -147,7 +168,7 @@ class _Scope:
         if not self._served:
             self._served = True
             return self
-        said = {name: value for name, value in vars(self.identity).items() if name not in _GIVEN}
+        said = {name: value for name, value in self.identity._asdict().items() if name not in _GIVEN}
         fields = DiagnosticSpanFields(**cast("SpanFacts", said))
         return _root(replace(self._producer.options, run_id=None, fields=fields)).for_run()
 
@@ -163,6 +184,19 @@ class _Scope:
         if not self._producer.enabled:
             return _nothing()
         return self._producer.emit(self.identity, name, payload, sub_steps)
+
+    def tell(
+        self,
+        name: CoreEventName,
+        payload: CoreEventPayload | Callable[[], CoreEventPayload],
+        /,
+        *,
+        sub_steps: SubFlowLogger | None = None,
+    ) -> Coroutine[Any, Any, CoreEvent | None] | None:
+        producer = self._producer
+        if not producer.enabled:
+            return None
+        return producer.tell(self._identity or self.identity, name, payload, sub_steps)
 
     def note(self, name: CoreEventName, payload: CoreEventPayload | Callable[[], CoreEventPayload], /) -> None:
         if self._producer.enabled:
@@ -247,17 +281,22 @@ def _root(options: CreateDiagnosticsOptions) -> _Scope:
     producer = Producer(options)
     run_id = options.ids.new("run") if options.run_id is None else require_id(options.run_id, argument="run_id")
     own = {} if options.fields is None else _said(options.fields)
-    identity = trusted(DiagnosticIdentity, {"run_id": Id(run_id), "span_id": producer.producer_id, **own})
+    identity = DiagnosticIdentity(run_id=Id(run_id), span_id=producer.producer_id, **own)
     return _Scope(producer, producer.producer_id, identity, None)
 
 
 def _below(parent: DiagnosticIdentity | _Scope, span_id: Id, fields: DiagnosticSpanFields | None) -> DiagnosticIdentity:
     above = parent if isinstance(parent, DiagnosticIdentity) else parent.identity
-    said = {} if fields is None else _said(fields)
-    facts = {**above.__dict__, "span_id": span_id, "parent_span_id": above.span_id, **said}
-    return trusted(DiagnosticIdentity, facts)
+    facts: list[object] = [*above]
+    facts[1], facts[2] = span_id, above.span_id
+    if fields is not None:
+        for name, value in fields.given.items():
+            if value is not None:
+                facts[_PLACES[name]] = value
+    identity: DiagnosticIdentity = _made(DiagnosticIdentity, facts)
+    return identity
 
 
 def _said(fields: DiagnosticSpanFields) -> dict[str, Any]:
     given = cast("dict[str, Any]", fields.given)
-    return {name: value for name, value in given.items() if value is not None} if None in given.values() else given
+    return {name: value for name, value in given.items() if value is not None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Generic, TypeVar
@@ -216,7 +217,9 @@ class AgentCoreEngine(Generic[App]):
         leaving: BaseException | None = None
         value: object = None
         if told:
-            await run.telling.run_started(is_workflow=step is None, max_rounds=run.max_rounds)
+            rest = run.telling.run_started(is_workflow=step is None, max_rounds=run.max_rounds)
+            if rest is not None:
+                await rest
         try:
             value = await self._cancellable(run, step, state, options.timeout)
         except BaseException as error:
@@ -224,8 +227,7 @@ class AgentCoreEngine(Generic[App]):
             raise
         finally:
             if told:
-                status = status_of(leaving, run.token)
-                await tell_end(run.telling.run_finished(status, run.rounds, started, leaving), leaving)
+                await _tell_finished(run, started, leaving)
         return EngineResult(run_id=run.run_id, value=value, rounds=run.rounds)
 
     async def _cancellable(
@@ -298,3 +300,13 @@ class AgentCoreEngine(Generic[App]):
             origin_run_id=checkpoint.run_id,
             origin_checkpoint_id=checkpoint.checkpoint_id,
         )
+
+
+async def _tell_finished(run: RunState, started: float, leaving: BaseException | None) -> None:
+    tell = functools.partial(run.telling.run_finished, status_of(leaving, run.token), run.rounds, started, leaving)
+    if leaving is not None:
+        await tell_end(tell)
+        return
+    rest = tell()
+    if rest is not None:
+        await rest

@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Self
-
 from runlane.diagnostics import DiagnosticSpanFields
 from runlane.flow._events import LoopDecision
 from runlane.flow._run_state import RunState, status_of
-from runlane.flow._telling import tell_end
+from runlane.flow._telling import Rest, tell_end
 
 __all__ = ["RoundTelling"]
 
 
 class RoundTelling:
-    """Tells of a round: enter it at its start, set `decision` before its end.
+    """Tells of a round: `start` it, then `finish` it or let it `fail`."""
 
-    Attributes:
-        decision: What the round decided; an error that leaves it decides instead.
-    """
-
-    __slots__ = ("_number", "_run", "_scope", "_started", "decision")
+    __slots__ = ("_number", "_run", "_scope", "_started")
 
     def __init__(self, run: RunState, number: int) -> None:
         self._run = run
         self._number = number
-        self._scope = run.scope.child(DiagnosticSpanFields(round=number))
+        self._scope = run.scope.child(DiagnosticSpanFields.trusted({"round": number}))
         self._started = run.clock.monotonic()
-        self.decision: LoopDecision = "continue"
 
-    async def __aenter__(self) -> Self:
-        await self._run.telling.round_started(self._scope, self._number)
-        return self
+    def start(self) -> Rest:
+        """Tell that it begins; return what is left to await."""
+        return self._run.telling.round_started(self._scope, self._number)
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
-    ) -> None:
-        if error is not None:
-            self.decision = "cancelled" if status_of(error, self._run.token) == "cancelled" else "failed"
-        told = self._run.telling.round_finished(self._scope, self._number, self.decision, self._started)
-        await tell_end(told, error)
+    def finish(self, decision: LoopDecision) -> Rest:
+        """Tell what it decided; return what is left to await."""
+        return self._run.telling.round_finished(self._scope, self._number, decision, self._started)
+
+    async def fail(self, error: BaseException) -> None:
+        """Tell that an error ended it."""
+        decision: LoopDecision = "cancelled" if status_of(error, self._run.token) == "cancelled" else "failed"
+        await tell_end(lambda: self.finish(decision))

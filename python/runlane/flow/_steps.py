@@ -26,14 +26,25 @@ async def run_steps(run: RunState, step: CoreStep) -> object:
     """
     while True:
         number = run.begin_round()
-        if run.telling.enabled:
-            async with RoundTelling(run, number) as told:
-                outcome = await _round(run, step, number)
-                told.decision = "complete" if isinstance(outcome, StepComplete) else "continue"
-        else:
-            outcome = await _round(run, step, number)
+        outcome = await (_told_round if run.telling.enabled else _round)(run, step, number)
         if isinstance(outcome, StepComplete):
             return outcome.value
+
+
+async def _told_round(run: RunState, step: CoreStep, number: int) -> StepOutcome:
+    told = RoundTelling(run, number)
+    rest = told.start()
+    if rest is not None:
+        await rest
+    try:
+        outcome = await _round(run, step, number)
+    except BaseException as error:
+        await told.fail(error)
+        raise
+    rest = told.finish("complete" if isinstance(outcome, StepComplete) else "continue")
+    if rest is not None:
+        await rest
+    return outcome
 
 
 async def _round(run: RunState, step: CoreStep, number: int) -> StepOutcome:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 import anyio
 
@@ -38,7 +38,10 @@ from runlane.diagnostics import (
 from runlane.flow._events import LoopDecision, LoopEvent, WorkflowEvent, WorkflowEventType
 from runlane.flow._machine import Traversal
 
-__all__ = ["Place", "Telling", "tell_end"]
+__all__ = ["Place", "Rest", "Telling", "tell_end"]
+
+Rest: TypeAlias = Coroutine[Any, Any, object] | None
+"""What is left to await of something that was told; it is awaited at once."""
 
 _CLOSING: Final = 1.0
 """Seconds that telling an end may take once the run itself has no time left."""
@@ -56,7 +59,6 @@ class Place:
         self,
         scope: DiagnosticContext,
         workflow_id: str,
-        *,
         node_id: str | None = None,
         visit: int | None = None,
         round: int | None = None,  # noqa: A002 - the word of the events
@@ -95,40 +97,47 @@ class Telling:
         """Return the wall time in Unix milliseconds."""
         return timestamp_ms(self._clock.now())
 
+    # What is told here is told at once; what a method returns is what is left to await, or None.
+
     # --- the run and its rounds ----------------------------------------------------------------------------------
 
-    async def run_started(self, *, is_workflow: bool, max_rounds: int) -> None:
+    def run_started(self, *, is_workflow: bool, max_rounds: int) -> Rest:
         """A run begins."""
         kind = RunStarted(kind="workflow" if is_workflow else "step", max_rounds=max_rounds)
-        await self._scope.emit("run.started", kind)
+        return self._scope.tell("run.started", kind)
 
-    async def run_finished(self, status: InvocationStatus, rounds: int, started: float, error: object) -> None:
+    def run_finished(self, status: InvocationStatus, rounds: int, started: float, error: object) -> Rest:
         """A run ended."""
         payload = RunFinished(
             status=status, rounds=rounds, duration_ms=elapsed_ms(started, self._clock.monotonic()), error=_facts(error)
         )
-        await self._scope.emit("run.finished", payload)
+        return self._scope.tell("run.finished", payload)
 
-    async def round_started(self, scope: DiagnosticContext, number: int) -> None:
+    def round_started(self, scope: DiagnosticContext, number: int) -> Rest:
         """A round begins."""
-        await scope.emit("round.started", _ROUND_STARTED)
-        await self._tell_loop(scope, number, "started", None)
+        rest = scope.tell("round.started", _ROUND_STARTED)
+        if self._on_loop is None:
+            return rest
+        return self._tell_loop(rest, scope, number, "started", None)
 
-    async def round_finished(
-        self, scope: DiagnosticContext, number: int, decision: LoopDecision, started: float
-    ) -> None:
+    def round_finished(self, scope: DiagnosticContext, number: int, decision: LoopDecision, started: float) -> Rest:
         """A round ended."""
         duration = elapsed_ms(started, self._clock.monotonic())
-        await scope.emit("round.finished", RoundFinished(decision=decision, duration_ms=duration))
-        await self._tell_loop(scope, number, "finished", decision)
+        rest = scope.tell("round.finished", RoundFinished(decision, duration))
+        if self._on_loop is None:
+            return rest
+        return self._tell_loop(rest, scope, number, "finished", decision)
 
     async def _tell_loop(
         self,
+        rest: Rest,
         scope: DiagnosticContext,
         number: int,
         phase: Literal["started", "finished"],
         decision: LoopDecision | None,
     ) -> None:
+        if rest is not None:
+            await rest
         if self._on_loop is None:
             return
         identity = scope.identity
@@ -144,13 +153,13 @@ class Telling:
 
     # --- a workflow ----------------------------------------------------------------------------------------------
 
-    async def workflow_started(self, place: Place, *, nodes: int, start: str) -> None:
+    def workflow_started(self, place: Place, *, nodes: int, start: str) -> Rest:
         """A workflow begins."""
-        await self._tell("started", place, "workflow.started", WorkflowStarted(nodes=nodes, start=Id(start)))
+        return self._tell("started", place, "workflow.started", WorkflowStarted(nodes=nodes, start=Id(start)))
 
-    async def workflow_finished(
+    def workflow_finished(
         self, place: Place, walk: Traversal, status: InvocationStatus, started: float, error: object
-    ) -> None:
+    ) -> Rest:
         """A workflow ended."""
         payload = WorkflowFinished(
             status=status,
@@ -159,43 +168,49 @@ class Telling:
             duration_ms=elapsed_ms(started, self._clock.monotonic()),
             error=_facts(error),
         )
-        await self._tell("finished", place, "workflow.finished", payload)
+        return self._tell("finished", place, "workflow.finished", payload)
 
-    async def node_entered(self, place: Place) -> None:
+    def node_entered(self, place: Place) -> Rest:
         """A visit begins."""
-        await self._tell("node_entered", place, "node.entered", _NODE_ENTERED)
+        return self._tell("node_entered", place, "node.entered", _NODE_ENTERED)
 
-    async def node_finished(
+    def node_finished(
         self, place: Place, status: InvocationStatus, started: float, error: object, steps: SubFlowLogger | None
-    ) -> None:
+    ) -> Rest:
         """A handler ended."""
         duration = elapsed_ms(started, self._clock.monotonic())
-        payload = NodeFinished(status=status, duration_ms=duration, error=_facts(error))
-        await self._tell("node_finished", place, "node.finished", payload, steps)
+        payload = NodeFinished(status, duration, None if error is None else ErrorFacts.of(error))
+        return self._tell("node_finished", place, "node.finished", payload, steps)
 
-    async def route_taken(
+    def route_taken(
         self, place: Place, index: int, target: str | None, span: Id | None, phase: str | None, *, recovers: bool
-    ) -> None:
+    ) -> Rest:
         """A route was taken."""
         goal = None if target is None else Id(target)
         if recovers:
             recovery = RecoveryTaken(
                 route_index=index, completes=goal is None, target_node_id=goal, target_span_id=span, phase=phase
             )
-            await self._tell("recovery_taken", place, "recovery.taken", recovery)
-        else:
-            taken = RouteTaken(route_index=index, completes=goal is None, target_node_id=goal, target_span_id=span)
-            await self._tell("route_taken", place, "route.taken", taken)
+            return self._tell("recovery_taken", place, "recovery.taken", recovery)
+        taken = RouteTaken(index, goal is None, goal, span)
+        return self._tell("route_taken", place, "route.taken", taken)
 
-    async def _tell(
+    def _tell(
         self,
         kind: WorkflowEventType,
         place: Place,
         name: CoreEventName,
         payload: CoreEventPayload,
         steps: SubFlowLogger | None = None,
+    ) -> Rest:
+        rest = place.scope.tell(name, payload, sub_steps=steps)
+        return rest if self._on_workflow is None else self._tell_workflow(rest, kind, place, payload)
+
+    async def _tell_workflow(
+        self, rest: Rest, kind: WorkflowEventType, place: Place, payload: CoreEventPayload
     ) -> None:
-        await place.scope.emit(name, payload, sub_steps=steps)
+        if rest is not None:
+            await rest
         if self._on_workflow is not None:
             await resolve(self._on_workflow(self._event(kind, place, payload)))
 
@@ -219,13 +234,12 @@ class Telling:
         )
 
 
-async def tell_end(telling: Awaitable[None], leaving: BaseException | None, /) -> None:
-    """Tell an end. With an error on its way nothing stops the telling for a second, and only that error leaves."""
-    if leaving is None:
-        await telling
-        return
+async def tell_end(tell: Callable[[], Rest], /) -> None:
+    """Tell an end that an error leaves with: nothing stops the telling for a second, and only that error leaves."""
     with anyio.move_on_after(_CLOSING, shield=True), suppress(Exception):
-        await telling
+        rest = tell()
+        if rest is not None:
+            await rest
 
 
 def _facts(error: object) -> ErrorFacts | None:

@@ -16,7 +16,7 @@ from runlane.flow._definition import WorkflowNode, WorkflowRoute, require_workfl
 from runlane.flow._machine import Traversal
 from runlane.flow._rounds import RoundTelling
 from runlane.flow._run_state import RunState, status_of
-from runlane.flow._telling import Place, tell_end
+from runlane.flow._telling import Place, Rest, tell_end
 from runlane.flow._visit import Visit
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["run_workflow"]
 
 _GOES_ON: Final = object()
+_fields: Final = DiagnosticSpanFields.trusted
 
 
 async def run_workflow(
@@ -60,7 +61,18 @@ async def _nested(workflow: AgentWorkflow[Any], state: Mapping[str, object], vis
 class _Walk:
     """One workflow under way."""
 
-    __slots__ = ("_failure", "_machine", "_next_scope", "_place", "_run", "_state", "_values", "_view", "_workflow")
+    __slots__ = (
+        "_failure",
+        "_machine",
+        "_next_scope",
+        "_place",
+        "_run",
+        "_state",
+        "_values",
+        "_view",
+        "_visited",
+        "_workflow",
+    )
 
     def __init__(
         self,
@@ -78,22 +90,26 @@ class _Walk:
         branch = run.branch
         fields = DiagnosticSpanFields(workflow_id=Id(workflow.id), agent_id=branch.agent_id, branch_id=branch.branch_id)
         self._place = Place(above.child(fields) if run.telling.enabled else above, workflow.id)
+        self._visited = self._place
         self._next_scope: DiagnosticContext | None = None
 
     async def go_told(self) -> object:
         """Run, and tell of the start and the end."""
         run, telling, place = self._run, self._run.telling, self._place
         started = run.clock.monotonic()
-        leaving: BaseException | None = None
-        await telling.workflow_started(place, nodes=len(self._workflow), start=self._workflow.definition.start)
+        rest = telling.workflow_started(place, nodes=len(self._workflow), start=self._workflow.definition.start)
+        if rest is not None:
+            await rest
         try:
-            return await self.go()
+            value = await self.go()
         except BaseException as error:
-            leaving = error
+            leaving, status = error, status_of(error, run.token)
+            await tell_end(lambda: telling.workflow_finished(place, self._machine, status, started, leaving))
             raise
-        finally:
-            status = status_of(leaving, run.token)
-            await tell_end(telling.workflow_finished(place, self._machine, status, started, leaving), leaving)
+        rest = telling.workflow_finished(place, self._machine, "succeeded", started, None)
+        if rest is not None:
+            await rest
+        return value
 
     async def go(self) -> object:
         """Run, round after round."""
@@ -112,9 +128,18 @@ class _Walk:
             raise
 
     async def _told_visit(self, number: int) -> object:
-        async with RoundTelling(self._run, number) as told:
+        told = RoundTelling(self._run, number)
+        rest = told.start()
+        if rest is not None:
+            await rest
+        try:
             value = await self._visit(number)
-            told.decision = "continue" if value is _GOES_ON else "complete"
+        except BaseException as error:
+            await told.fail(error)
+            raise
+        rest = told.finish("continue" if value is _GOES_ON else "complete")
+        if rest is not None:
+            await rest
         return value
 
     # --- one visit -----------------------------------------------------------------------------------------------
@@ -152,24 +177,31 @@ class _Walk:
 
     async def _told_handler(self, visit: Visit, node: WorkflowNode[Any]) -> Exception | None:
         run, telling = self._run, self._run.telling
-        place = Place(visit.diagnostics, self._workflow.id, node_id=node.id, visit=visit.visit, round=visit.round)
-        await telling.node_entered(place)
+        place = self._visited = Place(visit.diagnostics, self._workflow.id, node.id, visit.visit, visit.round)
+        rest = telling.node_entered(place)
+        if rest is not None:
+            await rest
         started = run.clock.monotonic()
-        error: BaseException | None = None
         try:
             error = await self._handler(visit, node)
         except BaseException as raised:
-            error = raised
+            await self._tell_failed(visit, place, started, raised)
             raise
-        finally:
-            visit.close_reports()
-            if error is None and run.token.cancelled:
-                error = run.token.error()
-            recorded = visit.recorded
-            steps = None if recorded is None else recorded.sub_flow
-            status = status_of(error, run.token)
-            await tell_end(telling.node_finished(place, status, started, error, steps), error)
-        return error
+        if error is not None or run.token.cancelled:
+            await self._tell_failed(visit, place, started, error or run.token.error())
+            return error
+        visit.close_reports()
+        recorded = visit.recorded
+        rest = telling.node_finished(place, "succeeded", started, None, None if recorded is None else recorded.sub_flow)
+        if rest is not None:
+            await rest
+        return None
+
+    async def _tell_failed(self, visit: Visit, place: Place, started: float, error: BaseException) -> None:
+        visit.close_reports()
+        status, recorded = status_of(error, self._run.token), visit.recorded
+        steps = None if recorded is None else recorded.sub_flow
+        await tell_end(lambda: self._run.telling.node_finished(place, status, started, error, steps))
 
     async def _handler(self, visit: Visit, node: WorkflowNode[Any]) -> Exception | None:
         """Call the handler and merge what it changes; return what it failed with, annotated."""
@@ -251,7 +283,9 @@ class _Walk:
             machine.recover(index, target)
             phase = self._enter_phase(failure, target)
         if self._run.telling.enabled:
-            await self._tell_route(visit, node, index, phase, recovers=failure is not None)
+            rest = self._tell_route(index, phase, recovers=failure is not None)
+            if rest is not None:
+                await rest
         return value
 
     def _matches(self, way: WorkflowRoute[Any], visit: Visit, node: WorkflowNode[Any]) -> bool:
@@ -287,22 +321,21 @@ class _Walk:
         )
         return phase
 
-    async def _tell_route(
-        self, visit: Visit, node: WorkflowNode[Any], index: int, phase: str | None, *, recovers: bool
-    ) -> None:
+    def _tell_route(self, index: int, phase: str | None, *, recovers: bool) -> Rest:
         target = None if self._machine.phase == "completed" else self._machine.node_id
         span = None
         if target is not None:
             self._next_scope = self._place.scope.child(
-                DiagnosticSpanFields(
-                    node_id=Id(target),
-                    visit=self._machine.visits.get(target, 0) + 1,
-                    round=self._run.rounds + 1,
+                _fields(
+                    {
+                        "node_id": Id(target),
+                        "visit": self._machine.visits.get(target, 0) + 1,
+                        "round": self._run.rounds + 1,
+                    }
                 )
             )
             span = self._next_scope.identity.span_id
-        place = Place(visit.diagnostics, self._workflow.id, node_id=node.id, visit=visit.visit, round=visit.round)
-        await self._run.telling.route_taken(place, index, target, span, phase, recovers=recovers)
+        return self._run.telling.route_taken(self._visited, index, target, span, phase, recovers=recovers)
 
     def _scope_of(self, node: WorkflowNode[Any], number: int) -> DiagnosticContext | None:
         """Return the span of the visit: the one its route announced, or a new one; none where nobody listens."""
@@ -312,7 +345,7 @@ class _Walk:
         if scope is not None:
             return scope
         visit = self._machine.visits.get(node.id, 0) + 1
-        return self._place.scope.child(DiagnosticSpanFields(node_id=Id(node.id), visit=visit, round=number))
+        return self._place.scope.child(_fields({"node_id": Id(node.id), "visit": visit, "round": number}))
 
     def _contract(self, text: str, rule: str, node: WorkflowNode[Any]) -> WorkflowContractError:
         return WorkflowContractError(text, rule=rule, workflow_id=self._workflow.id, node_id=node.id)

@@ -1,0 +1,249 @@
+"""Telling a fact without a coroutine: the same promises as for one that is awaited from the start."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import anyio
+import pytest
+
+from runlane.diagnostics import (
+    CoreEvent,
+    CreateDiagnosticsOptions,
+    DiagnosticContext,
+    NodeFinished,
+    RoundStarted,
+    ToolInput,
+    create_diagnostics,
+)
+from runlane.errors import OutOfTurnError, UsageError
+from tests.diagnostics.listening import Log, Watcher
+
+pytestmark = pytest.mark.anyio
+
+
+def _scope(**options: Any) -> DiagnosticContext:  # noqa: ANN401 - as the options are
+    return create_diagnostics(CreateDiagnosticsOptions(**options))
+
+
+async def _told(scope: DiagnosticContext) -> CoreEvent | None:
+    rest = scope.tell("round.started", RoundStarted())
+    return None if rest is None else await rest
+
+
+async def _tell_by(root: DiagnosticContext, way: str) -> None:
+    if way == "note":
+        root.note("round.started", RoundStarted())
+    elif way == "emit":
+        await root.emit("round.started", RoundStarted())
+    else:
+        await _told(root)
+
+
+def _run_at_once(coroutine: Coroutine[Any, Any, None]) -> None:
+    with pytest.raises(StopIteration):
+        coroutine.send(None)
+
+
+async def test_nothing_is_left_to_await_where_nobody_waits() -> None:
+    """G10, G13: an observer that takes it at once leaves nothing; no consumer, nothing is numbered."""
+    watcher = Watcher()
+    assert _scope().tell("round.started", RoundStarted()) is None
+    root = _scope(observer=watcher)
+    assert root.tell("round.started", RoundStarted()) is None
+    assert [(event.sequence, event.name, event.identity) for event in watcher.events] == [
+        (1, "round.started", root.identity)
+    ]
+
+
+async def test_told_and_emitted_events_are_alike() -> None:
+    """G2: the same envelope whichever way an event went."""
+    watcher = Watcher()
+    root = _scope(observer=watcher)
+    root.tell("node.finished", NodeFinished("succeeded", 3))  # type: ignore[arg-type]
+    await root.emit("node.finished", NodeFinished("succeeded", 3))  # type: ignore[arg-type]
+    first, second = watcher.events
+    same = {"event_id": "", "sequence": 0, "occurred_at": 0}
+    assert first._replace(**same) == second._replace(**same)  # type: ignore[arg-type]
+    assert first.to_record().keys() == second.to_record().keys()
+    assert first.to_record()["payload"] == {"status": "succeeded", "duration_ms": 3}
+
+
+async def _later(order: list[str]) -> None:
+    await anyio.lowlevel.checkpoint()
+    order.append("observer")
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_g13_the_observer_is_first_and_both_get_the_same_event(waits: bool) -> None:  # noqa: FBT001 - a parameter
+    """Whether or not it has to be awaited."""
+    order: list[str] = []
+
+    def observe(_: CoreEvent) -> Awaitable[None] | None:
+        if waits:
+            return _later(order)
+        order.append("observer")
+        return None
+
+    watcher, log = Watcher(then=observe), Log(then=lambda _: order.append("output"))
+    event = await _told(_scope(observer=watcher, output=log))
+    assert order == ["observer", "output"]
+    assert watcher.events[0] is log.events[0] is event
+
+
+@pytest.mark.parametrize("with_output", [True, False])
+@pytest.mark.parametrize("waits", [True, False])
+async def test_g14_an_observers_error_reaches_the_teller(with_output: bool, waits: bool) -> None:  # noqa: FBT001 - parameters
+    """The same object, after the output had the event; the next event is delivered as ever."""
+    broken, log = ValueError("observer"), Log()
+
+    async def fail() -> None:
+        raise broken
+
+    def observe(event: CoreEvent) -> Awaitable[None] | None:
+        if event.sequence > 1:
+            return None
+        if waits:
+            return fail()
+        raise broken
+
+    root = _scope(observer=Watcher(then=observe), output=log if with_output else None)
+    with pytest.raises(ValueError, match="observer") as caught:
+        await _told(root)
+    assert caught.value is broken
+    await _told(root)
+    assert [event.sequence for event in log.events] == ([1, 2] if with_output else [])
+
+
+async def test_g14_an_observer_that_fails_to_say_what_it_takes_is_told_last() -> None:
+    """Its error reaches the teller once the output has the event, or at once without one."""
+    broken, log = ValueError("accepts"), Log()
+
+    def accepts(_: object) -> bool:
+        raise broken
+
+    for output in (log, None):
+        with pytest.raises(ValueError, match="accepts"):
+            await _told(_scope(observer=Watcher(wanted=accepts), output=output))
+    assert len(log.events) == 1
+
+
+async def test_g14_an_outputs_error_never_does() -> None:
+    """Raised at once or while it is awaited: it is counted, and the teller hears nothing."""
+    reports: list[object] = []
+
+    class Sync:
+        def accepts(self, _: object, /) -> bool:
+            return True
+
+        def write(self, _: CoreEvent, /) -> None:
+            raise ValueError("at once")
+
+    def then(_: CoreEvent) -> None:
+        raise ValueError("later")
+
+    for output in (Sync(), Log(then=then)):
+        await _told(_scope(output=output, on_output_error=reports.append))
+    assert len(reports) == 2
+
+
+@pytest.mark.parametrize("way", ["emit", "tell", "note"])
+@pytest.mark.parametrize("place", ["accepts", "on_event", "awaited", "task"])
+@pytest.mark.parametrize("first", ["emit", "tell"])
+async def test_g4_a_consumer_cannot_tell_a_fact_while_it_is_given_one(way: str, place: str, first: str) -> None:
+    """When it is asked, from its own code, what it leaves to await, or a task it started: refused, nothing is stuck."""
+    seen: list[Exception] = []
+
+    async def again() -> None:
+        with pytest.raises(OutOfTurnError) as caught:
+            await _tell_by(root, way)
+        seen.append(caught.value)
+
+    async def in_a_task() -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(again)
+
+    def at_once() -> None:
+        _run_at_once(again())
+
+    acts: dict[str, Callable[[], Any]] = {"on_event": at_once, "awaited": again, "task": in_a_task}
+
+    def observe(event: CoreEvent) -> Awaitable[None] | None:
+        act = acts.get(place) if event.sequence == 1 else None
+        return None if act is None else act()
+
+    def wanted(_: object) -> bool:
+        if place == "accepts" and not seen:
+            at_once()
+        return True
+
+    watcher = Watcher(wanted=wanted, then=observe)
+    root = _scope(observer=watcher)
+    await _tell_by(root, first)
+    assert len(seen) == 1
+    await _told(root)
+    assert [event.sequence for event in watcher.events] == [1, 2]
+
+
+async def test_g4_who_tells_while_another_is_awaited_waits_its_turn() -> None:
+    """Numbers ascend, deliveries do not overlap, and a teller that is cancelled leaves the turn to the next."""
+    inside, go = 0, anyio.Event()
+
+    async def slow() -> None:
+        nonlocal inside
+        assert inside == 0
+        inside += 1
+        try:
+            await go.wait()
+        finally:
+            inside -= 1
+
+    watcher = Watcher(then=lambda event: slow() if event.sequence == 1 else None)
+    root = _scope(observer=watcher)
+    async with anyio.create_task_group() as tasks:
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as first:
+                first.start_soon(_told, root)
+                await anyio.wait_all_tasks_blocked()
+                tasks.start_soon(_told, root)
+                tasks.start_soon(_told, root)
+                await anyio.wait_all_tasks_blocked()
+                assert len(watcher.events) == 1
+                scope.cancel()
+    assert [event.sequence for event in watcher.events] == [1, 2, 3]
+
+
+async def test_c20_what_was_noted_is_delivered_first() -> None:
+    """A fact that synchronous code told before has the smaller number and goes ahead."""
+    watcher = Watcher()
+    root = _scope(observer=watcher)
+    root.note("round.started", RoundStarted())
+    await _told(root)
+    assert [event.sequence for event in watcher.events] == [1, 2]
+
+
+async def test_g11_content_is_told_only_after_a_yes() -> None:
+    """By default nobody gets it, and its payload is not built."""
+    watcher, built = Watcher(), []
+
+    def build() -> ToolInput:
+        built.append(1)
+        return ToolInput(value=1)
+
+    for accept, expected in ((False, 0), (True, 1)):
+        rest = _scope(observer=watcher, accept_content=accept).tell("tool.input", build)
+        if rest is not None:
+            await rest
+        assert (len(watcher.events), len(built)) == (expected, expected)
+
+
+async def test_what_is_no_event_is_refused() -> None:
+    """By name, when it is told or when the rest is awaited."""
+    root = _scope(observer=Watcher())
+    for name, payload in (("no.event", RoundStarted()), ("round.started", 5)):
+        with pytest.raises(UsageError):
+            rest = root.tell(name, payload)  # type: ignore[arg-type]
+            assert rest is not None
+            await rest
+    assert await _told(root) is None
