@@ -241,3 +241,13 @@ def test_a_document_without_an_end_fails() -> None:
     decoder = AnthropicDecoder()
     decoder.feed_document(json.dumps({**_DOCUMENT, "stop_reason": None}))
     assert isinstance(decoder.failure, ModelProtocolError)
+
+
+def test_a_delta_without_a_type_is_malformed() -> None:
+    """An unknown type may be passed over, but text nobody can find must not go missing."""
+    block = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+    _, decoder = ANTHROPIC.feed(block, {"type": "content_block_delta", "index": 0, "delta": {"text": "lost"}})
+    assert isinstance(decoder.failure, ModelProtocolError)
+    parts, decoder = ANTHROPIC.feed(block, {"type": "content_block_delta", "index": 0, "delta": {"type": "new_delta"}})
+    assert decoder.failure is None
+    assert text_of(parts) == ""

@@ -205,3 +205,31 @@ def test_a_document_without_an_end_fails() -> None:
     decoder = GoogleDecoder()
     decoder.feed_document(json.dumps(chunk({"text": "Hi"})))
     assert isinstance(decoder.failure, ModelProtocolError)
+
+
+def test_the_first_candidate_alone_is_the_answer() -> None:
+    """Also where no candidate says its index, and where one comes alone."""
+
+    def candidate(text: str, **more: object) -> dict[str, object]:
+        return {"content": {"parts": [{"text": text}]}, **more}
+
+    parts, _ = GOOGLE.feed(
+        {"candidates": [candidate("A"), candidate("B")]},
+        {"candidates": [candidate("C", index=1), candidate("D", index=0)]},
+        {"candidates": [candidate("E", index=1)]},
+        {"candidates": [candidate("F", finishReason="STOP")]},
+    )
+    assert text_of(parts) == "ADF"
+
+
+def test_a_part_whose_text_is_null_says_nothing() -> None:
+    """It is no output of an unknown kind."""
+    parts, _ = GOOGLE.feed({"candidates": [{"content": {"parts": [{"text": None}]}, "finishReason": "STOP"}]})
+    assert opaque_of(parts) == []
+
+
+def test_an_error_in_a_list_is_that_error() -> None:
+    """As the server wraps it where it does not stream."""
+    _, decoder = GOOGLE.feed([{"error": {"code": 429, "message": "Slow down.", "status": "RESOURCE_EXHAUSTED"}}])
+    assert isinstance(decoder.failure, ProviderError)
+    assert decoder.failure.reason == "rate-limited"

@@ -21,6 +21,7 @@ from runlane.models import (
 )
 from runlane.models.openai_chat import OpenAIChatDecoder
 from runlane.records import JsonObject, ToolCallPart
+from tests.models.protocols import PROTOCOLS
 from tests.models.replay import delta, feed, new_decoder, text_of
 
 
@@ -417,3 +418,15 @@ def test_a_document_without_a_finish_reason_is_no_answer(document: str) -> None:
     decoder = OpenAIChatDecoder()
     decoder.feed_document(document)
     assert isinstance(decoder.failure, ModelProtocolError)
+
+
+def test_a_stream_of_one_whole_message_is_read() -> None:
+    """Some endpoints answer so where they cannot stream; a message at the end of other chunks repeats them."""
+
+    def chunk(**choice: object) -> dict[str, object]:
+        return {"id": "r", "model": "m", "choices": [{"index": 0, **choice}]}
+
+    whole = chunk(message={"role": "assistant", "content": "Hi"}, finish_reason="stop")
+    chat = PROTOCOLS[0]
+    assert text_of(chat.feed(whole)[0]) == "Hi"
+    assert text_of(chat.feed(chunk(delta={"content": "H"}), chunk(delta={"content": "i"}), whole)[0]) == "Hi"

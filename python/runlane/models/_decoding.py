@@ -122,6 +122,8 @@ class ResponseDecoder(ABC):
                 if len(data) < _SHORT and data.strip() == _DONE:
                     return self.close()
                 body = self._parse(data)
+            if isinstance(body, list) and len(body) == 1:
+                body = body[0]  # Google wraps errors in a list
             if not isinstance(body, dict):
                 self._malformed("it is not a JSON object")
             self._read(body, event, parts)

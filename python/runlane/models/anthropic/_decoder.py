@@ -161,7 +161,9 @@ class AnthropicDecoder(ResponseDecoder):
         if block is None:
             block = self._open_unannounced(body, delta, parts)
         kind = delta.get("type")
-        tell = _TELLERS.get(kind) if isinstance(kind, str) else None
+        if not isinstance(kind, str):
+            self._malformed("a delta has no type")
+        tell = _TELLERS.get(kind)
         if tell is None:
             block.add(self._clean_object(delta))
         else:

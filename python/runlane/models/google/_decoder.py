@@ -91,10 +91,11 @@ class GoogleDecoder(ResponseDecoder):
     def _read_candidates(self, candidates: JsonValue, parts: list[ModelPart]) -> None:
         if not isinstance(candidates, list):
             self._malformed("candidates is not a list")
-        for candidate in candidates:
+        for place, candidate in enumerate(candidates):
             if not isinstance(candidate, dict):
                 self._malformed("a candidate is not an object")
-            if candidate.get("index") in (0, None):
+            # An index of 0 may be left out (Protocol Buffers, JSON mapping); of several without, the first has it.
+            if candidate.get("index", place) in (0, None):
                 self._read_candidate(candidate, parts)
 
     def _read_candidate(self, candidate: JsonObject, parts: list[ModelPart]) -> None:
@@ -149,7 +150,7 @@ class GoogleDecoder(ResponseDecoder):
         call = piece.get("functionCall")
         if isinstance(call, dict):
             self._read_call(call, piece, parts)
-        elif set(piece) <= {_SIGNATURE, "thought"}:
+        elif set(piece) <= {_SIGNATURE, "thought", "text"}:
             self._sign(piece, parts)
         else:
             self._read_other(piece, parts)

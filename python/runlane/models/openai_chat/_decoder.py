@@ -200,8 +200,8 @@ class OpenAIChatDecoder:
         if choices:
             # From here on a chunk of the common shape has nothing to say but its text: who answers is known by now,
             # or will be said again in the chunks that end the stream.
-            self._begun = True
-            self._read_choices(choices, holder, parts)
+            begun, self._begun = self._begun, True
+            self._read_choices(choices, holder, parts, may_be_whole=not begun)
         if "citations" in chunk:
             self._output.read_citations(chunk["citations"], parts)
         usage = find_usage(chunk)
@@ -213,7 +213,7 @@ class OpenAIChatDecoder:
         elif self._raw_finish == "error":
             self._meet_error("it gave the finish reason 'error'")
 
-    def _read_choices(self, choices: JsonValue, holder: str, parts: list[ModelPart]) -> None:
+    def _read_choices(self, choices: JsonValue, holder: str, parts: list[ModelPart], *, may_be_whole: bool) -> None:
         if not isinstance(choices, list):
             self._malformed("choices is not a list")
         for choice in choices:
@@ -222,6 +222,8 @@ class OpenAIChatDecoder:
             if choice.get("index") not in (0, None):
                 continue
             delta = choice.get(holder)
+            if delta is None and may_be_whole:
+                delta = choice.get("message")  # a stream of one chunk; later ones only repeat what was told
             if isinstance(delta, dict):
                 self._read_delta(delta, parts)
             elif delta is not None:
