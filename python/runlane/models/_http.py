@@ -254,6 +254,7 @@ class HttpClient:
         self._secure = secure
         self._transport = transport
         self._client: RunVar[httpx2.AsyncClient | None] = RunVar("runlane.models.http_client")
+        self._making: RunVar[anyio.Lock] = RunVar("runlane.models.http_client_making")
 
     async def send(self, request: HttpRequest, *, signal: CancelToken, idle_timeout: float | None) -> HttpReply:
         """Send a request and wait for the head of the response.
@@ -299,11 +300,16 @@ class HttpClient:
 
     async def _running_client(self) -> httpx2.AsyncClient:
         client = self._client.get(None)
-        if client is None:
-            # Loading httpx2 and the trusted certificates takes a tenth of a second: other lanes go on meanwhile.
-            made = await to_thread.run_sync(self._make_client)
-            client = self._client.get(None) or made
-            self._client.set(client)
+        if client is not None:
+            return client
+        making = self._making.get(None) or anyio.Lock()
+        self._making.set(making)
+        async with making:  # the first requests of many lanes come at once: one of them makes the client for all
+            client = self._client.get(None)
+            if client is None:
+                # Loading httpx2 and the trusted certificates takes a tenth of a second: other lanes go on meanwhile.
+                client = await to_thread.run_sync(self._make_client)
+                self._client.set(client)
         return client
 
     def _make_client(self) -> httpx2.AsyncClient:
