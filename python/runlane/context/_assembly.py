@@ -166,38 +166,59 @@ class _Draft:
         return len(self.system) + len(self.user)
 
     def take(self, fragments: Sequence[ContextFragment]) -> None:
-        """Sort fragments and write both texts; each text of a fragment is copied once."""
-        data, parts = self.data, list[str]()
+        """Sort fragments and write both texts; each text of a fragment is copied once.
+
+        What ends one block and begins the next is one piece, so that the text of a block is joined with one other.
+        """
+        parts: list[str] = []
+        keep, write = self.data.append, parts.extend
+        end = ""
         for fragment in fragments:
-            before, text, after = _plain_block(fragment) or block_of(fragment)
-            if not text or text.isspace():
-                self.empty.append(fragment)
-            elif before:
-                data.append(fragment)
-                parts += (before, text, after, _SEPARATOR)
+            # One look at the fields, not one for each; and ordinary text, the common case, written out.
+            facts = fragment.__dict__
+            text = facts["content"]
+            if (
+                type(text) is not str
+                or not text.isascii()
+                or "`" in text
+                or "\0" in text
+                or text.isspace()
+                or not text
+                or facts["trust"] == "system"
+            ):
+                end = self._take_with_care(fragment, parts, end)
+                continue
+            title = facts["title"]
+            keep(fragment)
+            if title is not None and title.isprintable():  # no control character, separator or surrogate is
+                write((f"{end}[{title}]\n{SHORTEST_FENCE}\n", text))
             else:
-                self.instructions.append(fragment)
+                write((f"{end}{head_of(fragment)}{SHORTEST_FENCE}\n", text))
+            end = _PLAIN_END
         self.system = _SEPARATOR.join([text_of(fragment) for fragment in self.instructions])
-        if self.prompt:
-            parts.append(self.prompt)
-        elif parts:
-            parts.pop()
-        self.user = "".join(parts)
+        if parts:
+            parts.append(f"{end}{self.prompt}" if self.prompt else end.removesuffix(_SEPARATOR))
+            self.user = "".join(parts)
+
+    def _take_with_care(self, fragment: ContextFragment, parts: list[str], end: str) -> str:
+        """Sort a fragment of any kind; return what ends the last block, with the gap to the next."""
+        before, text, after = block_of(fragment)
+        if not text or text.isspace():
+            self.empty.append(fragment)
+        elif before:
+            self.data.append(fragment)
+            parts += (f"{end}{before}", text)
+            end = f"{after}{_SEPARATOR}"
+        else:
+            self.instructions.append(fragment)
+        return end
 
 
-def _plain_block(fragment: ContextFragment) -> tuple[str, str, str] | None:
-    """Return the block of ordinary text, the common case, with few looks at it; None if it needs more of them."""
-    text = fragment.content
-    if type(text) is not str or "`" in text or "\0" in text or not text.isascii() or fragment.trust == "system":
-        return None
-    return f"{head_of(fragment)}{SHORTEST_FENCE}\n", text, _PLAIN_TAIL
-
-
-_PLAIN_TAIL: Final = f"\n{SHORTEST_FENCE}"
+_PLAIN_END: Final = f"\n{SHORTEST_FENCE}{_SEPARATOR}"
 
 
 def _refuse_equal_ids(fragments: Sequence[ContextFragment]) -> None:
-    ids = {fragment.id for fragment in fragments}
+    ids = {fragment.__dict__["id"] for fragment in fragments}
     if len(ids) == len(fragments):
         return
     for position, fragment in enumerate(fragments):
