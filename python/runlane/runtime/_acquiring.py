@@ -36,6 +36,7 @@ from runlane.runtime._lane import ConversationLane
 from runlane.runtime._left_open import LeftOpen, answered_calls, kept_parts
 from runlane.runtime._live_turn import first_operation
 from runlane.runtime._preparing import Preparation
+from runlane.runtime._rejoining import joined_before
 from runlane.runtime._request_ledger import ProviderCall, RequestLedger
 from runlane.runtime._settling import result_from_view
 from runlane.runtime._steps import StepPrompt
@@ -155,7 +156,8 @@ class _Acquisition:
         if run.fencing_token is not None:
             draft = await self._core.calls.read(lambda store: store.load_draft(run.conversation_id, run.id))
             kept = kept_parts(draft)
-        self._left = LeftOpen(kept=kept, asked_ids=records.asked_ids())
+        joined = await joined_before(self._core.calls, records, run, kept) if kept else ()
+        self._left = LeftOpen(kept=kept, asked_ids=records.asked_ids(), joined=joined)
         if all(message.role != "tool" for message in records.shown):
             return self._left
         answered, waits = answered_calls(records, self._core.config.tools.seal, run.conversation_id)

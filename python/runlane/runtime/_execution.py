@@ -17,6 +17,7 @@ from runlane.runtime._preparing import Preparation
 from runlane.runtime._protocol import TerminalAcceptanceInput, is_accepted
 from runlane.runtime._reporting_ends import report_begin, report_end, report_loss
 from runlane.runtime._settling import settle
+from runlane.runtime._showing import Showing
 from runlane.runtime._steps import StepPrompt
 from runlane.runtime._tickets import RunResult
 from runlane.runtime._turn_writer import OwnershipLostError, TurnWriter
@@ -82,7 +83,8 @@ class _Execution:
         ending: Ending | None = None
         conversation_id, run_id = self._lane.conversation_id, self._work.run.id
         core = self._core
-        inbox = Inbox(self._offers, run_id, lambda other: core.waits(conversation_id, other), core.config.files)
+        show = Showing(core.config, self._work).inputs
+        inbox = Inbox(self._offers, run_id, lambda other: core.waits(conversation_id, other), show)
         try:
             with core.interrupt_watch.watch(acquired.writer, signal):
                 ending = await self._answer(acquired, signal, inbox)

@@ -37,7 +37,8 @@ class FilesConfig:
     """What happens to files; no record ever holds their bytes.
 
     Attributes:
-        resolve: Fetches a file that a user sent, for every prompt that shows it (keep what is dear to fetch), or None.
+        resolve: Fetches a file that a user sent, once for every run that shows it (keep what is dear to fetch; an
+            address may expire between two runs), or None.
         unresolved: A user's file without data: left out of the prompt (`omit`), named in a text, or an `error`.
         keep: Stores a file that a model made. It is called as soon as the file is there, also in an attempt that fails
             later and is tried again, so it should be cheap to forget. Without it a run whose model makes a file ends

@@ -42,7 +42,8 @@ class HistoryConfig:
         compact: Called at the start of a run when its probe says so, such as a `StructuredCompaction`; or None. It
             costs the run commits of its own.
         project: Makes the messages itself, of the records and the run's context, in place of the projection; or None.
-            Nothing of the history is then carried into the instructions.
+            Nothing of the history is then carried into the instructions. Of inputs that join a run it is asked again,
+            with these records alone.
 
     Raises:
         UsageError, InvalidValueError: A value of the wrong type or outside its range; names the field.

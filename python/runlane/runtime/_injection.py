@@ -11,26 +11,32 @@ it then ends with a completing reason, its terminal commit *absorbs* the runs wh
 | a durable interrupt is faster than the commit | the end becomes interrupted and absorbs nothing |
 | the commit conflicts while the run is still held | the same absorption is tried again |
 | the commit never lands, or the process dies | the successor is an ordinary queued run |
+| the run is then gone on from what its model said after it saw the input | it is shown again, and absorbed after all |
 | the successor was started, cancelled or abandoned meanwhile | its entry is dropped by the store, the end commits |
 | the successor got one more input after the last boundary | its inputs differ, the whole entry is dropped |
 | the input cannot be shown, because a file of it is missing | it is left to a run of its own |
 | the runtime closes | nothing is offered any more; what waits stays queued |
 | an attempt of the provider is retried | what it took is handed back, and taken again |
 
-Nothing of this is durable but the absorption itself.
+Nothing of this is durable but the absorption itself, and what the ledger says of each request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
 
-from runlane.history import RUNTIME_EVIDENCE, History, ProjectionOptions, resolve_files
+from pydantic import JsonValue
+
 from runlane.models import AnyModelMessage
-from runlane.records import Message
-from runlane.runtime._files import FilesConfig
+from runlane.records import Message, Part
+from runlane.runtime._left_open import Joined, spoken_rounds
 from runlane.store import Absorption
 
-__all__ = ["Inbox", "Offers"]
+__all__ = ["Inbox", "Offers", "ShowInputs"]
+
+ShowInputs: TypeAlias = Callable[[Sequence[Message]], Awaitable[tuple[AnyModelMessage, ...]]]
+"""Makes messages for the model of inputs, as they would stand in a prompt."""
 
 
 class Offers:
@@ -72,22 +78,24 @@ class Offers:
 class Inbox:
     """What one execution took, and what it will absorb if it ends well."""
 
-    __slots__ = ("_files", "_offers", "_run_id", "_taken", "_waits")
+    __slots__ = ("_adopted", "_new", "_offers", "_run_id", "_show", "_taken", "_waits")
 
-    def __init__(self, offers: Offers, run_id: str, waits: Callable[[str], bool], files: FilesConfig, /) -> None:
+    def __init__(self, offers: Offers, run_id: str, waits: Callable[[str], bool], show: ShowInputs, /) -> None:
         """Take for a run.
 
         Args:
             offers: Of its conversation.
             run_id: The run that takes.
             waits: Whether a run still waits here, by its id.
-            files: How files of an input are shown.
+            show: Makes messages for the model of inputs.
         """
-        self._files = files
+        self._show = show
         self._offers = offers
         self._run_id = run_id
         self._waits = waits
         self._taken: dict[str, list[Message]] = {}
+        self._adopted: list[Joined] = []
+        self._new: dict[str, list[Message]] = {}
 
     async def take(self) -> tuple[AnyModelMessage, ...]:
         """Take what is offered, for the provider step about to begin; usually nothing."""
@@ -95,31 +103,66 @@ class Inbox:
         if not taken:
             return ()
         try:
-            shown = await self._shown([message for messages in taken.values() for message in messages])
+            shown = await self._show([message for messages in taken.values() for message in messages])
         except Exception:  # noqa: BLE001 - the run it was to join is not to fail for it
             return ()
         if not shown:
             return ()
         for run_id, messages in taken.items():
             self._taken.setdefault(run_id, []).extend(messages)
+            self._new.setdefault(run_id, []).extend(messages)
         return shown
 
-    async def _shown(self, messages: list[Message]) -> tuple[AnyModelMessage, ...]:
-        history = History([message.model_dump_json(exclude_none=True).encode() for message in messages])
-        resolver = self._files.resolve
-        files = None if resolver is None else await resolve_files(history, resolver)
-        options = ProjectionOptions(evidence_policy=RUNTIME_EVIDENCE, unresolved_file=self._files.unresolved)
-        return tuple(history.project(options, files=files).messages)
+    def joined(self, parts: int, /, *, first: bool) -> list[JsonValue]:
+        """Return for the ledger what the request about to be made shows for the first time, usually nothing.
+
+        Args:
+            parts: How many parts the answer has.
+            first: Whether the request is the first of an attempt; it names what an earlier execution took as well.
+        """
+        new, self._new = self._new, {}
+        joined = [Joined(after=parts, run_id=run_id, messages=tuple(messages)) for run_id, messages in new.items()]
+        if first:
+            joined = [*self._adopted, *joined]
+        return [one.to_json() for one in joined]
 
     def hand_back(self) -> None:
         """Offer again whatever was taken and still waits: the attempt it was for failed, and begins anew."""
         taken, self._taken = self._taken, {}
+        self._new = {}
         for run_id, messages in taken.items():
             if self._waits(run_id):
                 self._offers.restore(run_id, messages)
 
+    def adopt(self, joined: Sequence[Joined], /) -> None:
+        """Take over what an earlier execution of the run took, whatever attempts follow."""
+        self._adopted = list(joined)
+        for one in joined:
+            self._offers.withdraw(one.run_id)
+
+    async def rejoin(self, parts: Sequence[Part], /) -> tuple[AnyModelMessage, ...]:
+        """Return an answer as it is given back to its model, with what joined it in its place.
+
+        What cannot be shown any more is left out, and to a run of its own.
+        """
+        told: list[AnyModelMessage] = []
+        start = 0
+        for one in tuple(self._adopted):
+            told.extend(spoken_rounds(parts[start : one.after]))
+            start = one.after
+            try:
+                told.extend(await self._show(one.messages))
+            except Exception:  # noqa: BLE001 - the run it joined is not to fail for it
+                self._adopted.remove(one)
+        return (*told, *spoken_rounds(parts[start:]))
+
     def absorptions(self) -> tuple[Absorption, ...]:
         """Return an entry for each run whose inputs were taken."""
+        taken: dict[str, list[Message]] = {}
+        for one in self._adopted:
+            taken.setdefault(one.run_id, []).extend(one.messages)
+        for run_id, messages in self._taken.items():
+            taken.setdefault(run_id, []).extend(messages)
         return tuple(
-            Absorption(run_id, tuple(message.id for message in messages)) for run_id, messages in self._taken.items()
+            Absorption(run_id, tuple(message.id for message in messages)) for run_id, messages in taken.items()
         )

@@ -205,6 +205,13 @@ class LaneRecords:
             if sought in record:
                 yield Message.model_validate_json(record)
 
+    def find(self, message_id: str, /) -> Message | None:
+        """Return a record, or an input that is held back; None if neither is at hand."""
+        held = self._held.get(message_id)
+        if held is not None or message_id not in self._history:
+            return held
+        return next((message for message in self.mentioning(message_id) if message.id == message_id), None)
+
     def asked_ids(self) -> frozenset[str]:
         """Return the ids of calls among the records that waited, or wait, for consent."""
         return frozenset(asked.call_id for asked in self._asked.values())

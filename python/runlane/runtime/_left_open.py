@@ -14,6 +14,7 @@ from runlane.models import (
     ModelToolResultMessage,
 )
 from runlane.records import (
+    JsonObject,
     Message,
     Part,
     ProviderPart,
@@ -27,7 +28,7 @@ from runlane.records import (
 from runlane.runtime._lane_records import LaneRecords
 from runlane.tools import ApprovalSeal
 
-__all__ = ["AnsweredCall", "LeftOpen", "answered_calls", "kept_parts", "spoken_rounds"]
+__all__ = ["AnsweredCall", "Joined", "LeftOpen", "answered_calls", "kept_parts", "spoken_rounds"]
 
 _TOOL_PARTS: Final = (ToolCallPart, ToolResultPart, ToolApprovalRequestPart, ToolApprovalResponsePart)
 _ANSWERABLE: Final = frozenset({"committed", "completed", "interrupted", "failed"})
@@ -49,6 +50,24 @@ class AnsweredCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """Inputs of another run that joined this one before it was cut off, and that what is kept was said after.
+
+    Attributes:
+        after: How many parts of the answer there were when they joined.
+        run_id: The run they belong to.
+    """
+
+    after: int
+    run_id: str
+    messages: tuple[Message, ...]
+
+    def to_json(self) -> JsonObject:
+        """Return what the ledger keeps of it."""
+        return {"after": self.after, "run_id": self.run_id, "message_ids": [message.id for message in self.messages]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOpen:
     """What is to be dealt with before the model is asked.
 
@@ -58,12 +77,14 @@ class LeftOpen:
         answered: Calls that an input of the run answers.
         waits: Another call beside an answered one still has no answer: the model is not asked before it has one.
         asked_ids: Ids of calls of the conversation that waited, or wait, for consent: no other call may have one.
+        joined: Inputs that the model saw before it said what is kept, in the order in which they joined.
     """
 
     kept: tuple[Part, ...] = ()
     answered: tuple[AnsweredCall, ...] = ()
     waits: bool = False
     asked_ids: frozenset[str] = frozenset()
+    joined: tuple[Joined, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.kept or self.answered)

@@ -239,7 +239,8 @@ class LiveTurn:
         """Have the request on record before it is made."""
         committed, self._committed_operation = self._committed_operation, None
         operation = committed or first_operation(self._core, self._begun)
-        request = self._ledger.request(call, messages)
+        joined = self._inbox.joined(self.writer.draft.size, first=call.step == 0)
+        request = self._ledger.request(call, messages, joined=joined)
         recorded, self.writer.recorded_request = self.writer.recorded_request, None
         if request.body_sha256 != recorded:
             self.writer.owe(request.command(self._core.ids, self._core.clock))
@@ -279,9 +280,12 @@ class LiveTurn:
         """Deal with what was left open; see `Turn.resume`."""
         left, self._left = self._left, _NOTHING
         if left or left.asked_ids:
+            self._inbox.adopt(left.joined)
             told = await self.tools.resume(left)
             if told is None:
                 return False
+            if left.joined:
+                told = await self._inbox.rejoin(self.writer.draft.parts())
             self.prompt = self.prompt.with_messages(told)
             self._base = self.writer.draft.size
         if left.asked_ids:

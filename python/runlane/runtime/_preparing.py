@@ -18,14 +18,13 @@ Nothing of this calls the provider.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
-from runlane.contracts import CancelToken, resolve
+from runlane.contracts import CancelToken
 from runlane.errors import ContextOverflowError
-from runlane.history import RUNTIME_EVIDENCE, ProjectionOptions, ResolvedFiles, Selection, resolve_files
+from runlane.history import RUNTIME_EVIDENCE, Selection
 from runlane.models import ModelFunction, ResolvedModel
 from runlane.prompt import (
     ComposedPrompt,
@@ -42,21 +41,14 @@ from runlane.runtime._compaction_values import CompactionContext
 from runlane.runtime._core import ModelRequest, RuntimeCore
 from runlane.runtime._lane import ConversationLane
 from runlane.runtime._seeding import seed_command
-from runlane.runtime._steps import StepPrompt, checked_messages
+from runlane.runtime._showing import Showing
+from runlane.runtime._steps import StepPrompt
 from runlane.runtime._turn_writer import TurnWriter
 from runlane.runtime._work import Work
 
 __all__ = ["Preparation"]
 
 _EVERYTHING: Final = 2**53 - 1
-
-UnresolvedFile: TypeAlias = Literal["omit", "text", "error"]
-
-
-@functools.lru_cache(maxsize=64)
-def _projection(unresolved_file: UnresolvedFile, provider: str | None) -> ProjectionOptions:
-    """Return how a prompt is projected: opaque output goes back to the wire protocol that gave it."""
-    return ProjectionOptions(evidence_policy=RUNTIME_EVIDENCE, unresolved_file=unresolved_file, provider=provider)
 
 
 class Preparation:
@@ -75,6 +67,7 @@ class Preparation:
         self._lane = lane
         self._work = work
         self._signal = signal
+        self._showing = Showing(core.config, work)
         self._model: ResolvedModel | None = None
         self._composed: ComposedPrompt | None = None
 
@@ -190,13 +183,12 @@ class Preparation:
         selection = self._select(composed)
         self._check_window(composed, selection)
         instructions: Instructions = (self._core.instructions or "") if composed is None else composed.instructions
-        project = self._core.config.history.project
-        if project is not None:
-            own = await resolve(project(self._kept(selection), self._work.context))
-            messages = checked_messages(own, "history.project")
-            return StepPrompt(model=model, instructions=instructions, messages=messages)
-        options = _projection(self._core.config.files.unresolved, model.provider.provider_id or None)
-        projection = self._lane.records.project(options, files=await self._files(), selection=selection)
+        own = None if self._core.config.history.project is None else await self._showing.own(self._kept(selection))
+        if own is not None:
+            return StepPrompt(model=model, instructions=instructions, messages=own)
+        files = await self._showing.files(self._lane.records.history)
+        options = self._showing.options(model.provider.provider_id or None)
+        projection = self._lane.records.project(options, files=files, selection=selection)
         messages = tuple(projection.messages)
         return StepPrompt(
             model=model,
@@ -241,7 +233,3 @@ class Preparation:
         history = self._lane.records.history
         places = range(len(history)) if selection is None else selection.kept
         return tuple(Message.model_validate_json(history.record(place)) for place in places)
-
-    async def _files(self) -> ResolvedFiles | None:
-        resolver = self._core.config.files.resolve
-        return None if resolver is None else await resolve_files(self._lane.records.history, resolver)

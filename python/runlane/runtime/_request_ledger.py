@@ -4,6 +4,9 @@
 stored records the prompt was made of by their first and last id and one chained hash (see `_record_chain`); what the
 run has added since is hashed message by message into the same chain. `provider/response` follows when the call ends.
 
+The first request that shows inputs which joined the run names them under `joined`: how many parts the answer had by
+then (`after`), the run they belong to and their ids. The first request of an attempt names all it shows.
+
 Of two requests with the same attempt and step the first was never made: somebody wrote to the conversation while the
 run was acquired, and the prompt was made again.
 
@@ -22,7 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 
 from runlane.canonical import canonical_record_json
 from runlane.clock import Clock
@@ -89,12 +92,15 @@ class RequestLedger:
         self._seen: list[AnyModelMessage] = []
         self._chain: list[bytes] = []
 
-    def request(self, call: ProviderCall, spoken: Sequence[AnyModelMessage], /) -> Entry:
+    def request(
+        self, call: ProviderCall, spoken: Sequence[AnyModelMessage], /, *, joined: Sequence[JsonValue] = ()
+    ) -> Entry:
         """Return the entry of a request.
 
         Args:
             call: The call.
             spoken: Everything the provider is given; system messages at the head are the instructions.
+            joined: Inputs of other runs that it shows for the first time.
         """
         head = next((place for place, message in enumerate(spoken) if not _is_system(message)), len(spoken))
         instructions = instructions_digest(spoken[:head])
@@ -117,6 +123,8 @@ class RequestLedger:
             "messages_sha256": messages,
             "body_sha256": body,
         }
+        if joined:
+            payload["joined"] = list(joined)
         return Entry(kind="provider/request", payload=payload, body_sha256=body)
 
     def response(self, call: ProviderCall, response: ResponseInfo, usage: Usage, /, *, finished: bool) -> Entry:

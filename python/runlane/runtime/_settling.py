@@ -21,11 +21,12 @@ from runlane.runtime._core import RuntimeCore
 from runlane.runtime._ending import Ending
 from runlane.runtime._injection import Inbox
 from runlane.runtime._lane import ConversationLane
+from runlane.runtime._store_calls import StoreCalls
 from runlane.runtime._tickets import RunResult
 from runlane.runtime._turn_writer import TurnWriter, holds
 from runlane.store import Absorption, Applied, Command, CommitRunTerminal, RecordRunOperation, RunView
 
-__all__ = ["result_from_view", "settle"]
+__all__ = ["answering_view", "result_from_view", "settle"]
 
 _ROUNDS: Final = 32
 
@@ -47,6 +48,19 @@ def result_from_view(view: RunView, /) -> RunResult:
         snapshot_version=view.snapshot_version,
         policy_name=run.terminal_policy_name,
     )
+
+
+async def answering_view(calls: StoreCalls, conversation_id: str, run_id: str, /) -> RunView | None:
+    """Return the run that answers a run: itself, or the one that absorbed it; None if it is not there.
+
+    Raises:
+        StoreError: It could not be read.
+    """
+    view = await calls.read(lambda store: store.load_run(conversation_id, run_id))
+    by = None if view is None else view.run.absorbed_into_run_id
+    if by is None:
+        return view
+    return await calls.read(lambda store: store.load_run(conversation_id, by))
 
 
 async def settle(

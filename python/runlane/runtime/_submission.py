@@ -26,7 +26,7 @@ from runlane.runtime._inputs import RuntimeInput
 from runlane.runtime._lane import ConversationLane
 from runlane.runtime._lane_table import LaneTable
 from runlane.runtime._policies import ABORTS, ChoosePolicy, InputPolicy, SubmittedInput, check_policy, priority_of
-from runlane.runtime._settling import result_from_view
+from runlane.runtime._settling import answering_view, result_from_view
 from runlane.runtime._tickets import Admission, Listening, RecordIds, RunTicket
 from runlane.runtime._work import Batch, Work
 from runlane.store import AcceptInput, Applied, Conflict, Duplicate, NotFound, Outcome, RunView, Store
@@ -347,7 +347,7 @@ class Submissions:
             if here is not None:
                 here.result.then(ticket.follow)
                 return
-            view = await self._core.calls.read(lambda store: store.load_run(*key))
+            view = await answering_view(self._core.calls, run.conversation_id, run.id)
             if view is None or view.run.is_active:
                 raise _executed_elsewhere(run)  # noqa: TRY301 - handled like every other refusal
             ticket.resolve(result_from_view(view))

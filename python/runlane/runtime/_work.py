@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import anyio
 
+from runlane.history import ResolvedFiles
 from runlane.records import Run
 from runlane.runtime._coordinator import LaneItem
 from runlane.runtime._promise import Promise
@@ -24,6 +25,7 @@ class Work:
         lane: The name of its lane.
         batch: How later inputs join it, or None if none may.
         item: Its place in the lane, once it has one.
+        files: What users attached, as far as it was fetched for this run.
     """
 
     run: Run
@@ -33,6 +35,7 @@ class Work:
     result: Promise[RunResult] = field(default_factory=Promise)
     accepted: Promise[object] = field(default_factory=Promise)
     item: LaneItem | None = None
+    files: ResolvedFiles | None = None
 
 
 class Batch:
