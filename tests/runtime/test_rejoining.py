@@ -1,7 +1,7 @@
 """A run that is cut off after an input joined it: what its model answered to is shown again, where it stood."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import pytest
@@ -41,6 +41,7 @@ class _Standing:
 
     def __init__(self) -> None:
         self.entered, self.go = anyio.Event(), anyio.Event()
+        self.commits = 0
 
     def tool(self) -> ToolDefinition[Any, Any, Any]:
         @tool(idempotent=True)
@@ -60,6 +61,7 @@ async def _begin(scene: Scene, standing: _Standing) -> None:
     await standing.entered.wait()
     second = scene.runtime.submit(CONVERSATION, "second", policy="inject", idempotency_key="2")
     await second.admission
+    standing.commits = scene.store.count("apply")
     standing.go.set()
     for ticket in (first, second):
         try:
@@ -76,17 +78,15 @@ async def _answers(scene: Scene) -> list[RunResult]:
     return [await ticket.result for ticket in tickets]
 
 
-def _dying_at(number: int, when: str) -> Any:  # noqa: ANN401 - a plan of faults
-    def plan(call: StoreCall) -> Fault | None:
-        return Fault(when=when, kills=True) if call.apply_number == number else None  # type: ignore[arg-type]
-
-    return plan
-
-
-async def _cut_off(store: MemoryStore, number: int, when: str = "after", config: RuntimeConfig | None = None) -> None:
+async def _cut_off(store: MemoryStore, number: int, when: Literal["before", "after"] = "after") -> None:
+    """Have a process die at a commit, counted from the one after both inputs are admitted and the tool returns."""
     standing = _Standing()
-    plan = _dying_at(number, when)
-    async with opened(ScriptedModel(_reply), store=store, plan=plan, tools=[standing.tool()], config=config) as scene:
+
+    def plan(call: StoreCall) -> Fault | None:
+        dies = standing.go.is_set() and call.apply_number == standing.commits + number
+        return Fault(when=when, kills=True) if dies else None
+
+    async with opened(ScriptedModel(_reply), store=store, plan=plan, tools=[standing.tool()]) as scene:
         await _begin(scene, standing)
 
 
@@ -98,7 +98,7 @@ def _recovering(standing: _Standing) -> ToolDefinition[Any, Any, Any]:
 async def test_what_joined_before_the_last_kept_call_is_shown_again_in_its_place() -> None:
     """Both rounds are kept: the continuation is shown the second input between them, and absorbs its run."""
     async with MemoryStore() as store:
-        await _cut_off(store, 6)
+        await _cut_off(store, 2)
         model = ScriptedModel(_reply)
         tools = [_recovering(_Standing())]
         async with opened(model, store=store, tools=tools, recover_on_start=True) as scene:
@@ -116,8 +116,10 @@ async def test_what_joined_before_the_last_kept_call_is_shown_again_in_its_place
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("number", range(5, 9))
-async def test_wherever_it_is_cut_off_nothing_is_answered_that_is_not_shown(number: int, when: str) -> None:
+@pytest.mark.parametrize("number", range(1, 5))
+async def test_wherever_it_is_cut_off_nothing_is_answered_that_is_not_shown(
+    number: int, when: Literal["before", "after"]
+) -> None:
     """Every prompt that holds the answer to the second input holds that input before it; each input has its answer."""
     async with MemoryStore() as store:
         await _cut_off(store, number, when)

@@ -4,17 +4,31 @@ from typing import Any
 
 import pytest
 
-from runlane.errors import ToolApprovalError
-from runlane.models import AnyModelMessage, ModelMessage, ModelToolResultMessage, validate_messages
+from runlane.errors import (
+    ApprovalRejectedError,
+    InvalidValueError,
+    RuntimeConflictError,
+    ToolApprovalError,
+    UsageError,
+)
+from runlane.models import (
+    AnyModelMessage,
+    FinishReport,
+    ModelMessage,
+    ModelToolResultMessage,
+    TextDelta,
+    validate_messages,
+)
 from runlane.records import (
+    TextPart,
     ToolApprovalRequestPart,
     ToolApprovalResponsePart,
     ToolCallPart,
     ToolResultPart,
 )
-from runlane.runtime import RunResult, RuntimeConfig, RuntimeInput, ToolsConfig
-from runlane.store import MemoryStore
-from runlane.testing import ScriptedModel
+from runlane.runtime import ApprovalAnswer, RunResult, RuntimeConfig, RuntimeInput, ToolsConfig
+from runlane.store import MemoryStore, ReadEvents
+from runlane.testing import Hold, ScriptedModel
 from runlane.tools import ToolAuthorization, ToolDefinition, ToolRegistry, ToolRegistryOptions, ToolRegistryPorts, tool
 from tests.runtime.scenes import CONVERSATION, Scene, opened
 from tests.runtime.test_tools import called, results_of
@@ -128,7 +142,7 @@ async def test_answering_twice_is_refused(*, first: bool) -> None:
 
 
 async def test_an_approval_is_answered_by_its_id_and_the_first_answer_counts() -> None:
-    """The runtime takes the answer; another one returns the run of the first, and says whether it was the same."""
+    """The runtime takes the answer; the same decision again returns its run, whatever its words."""
     sent: list[str] = []
     model = ScriptedModel(called(("c1", "send", '{"to":"a"}')), "Done.")
     async with opened(model, tools=[_mailer(sent)]) as scene:
@@ -136,10 +150,112 @@ async def test_an_approval_is_answered_by_its_id_and_the_first_answer_counts() -
         [request] = asked.approvals
         first = scene.runtime.respond_to_approval(CONVERSATION, request.approval_id, approved=True)
         result = await first.result
-        second = scene.runtime.respond_to_approval(CONVERSATION, request.approval_id, approved=False, reason="late")
+        second = scene.runtime.respond_to_approval(CONVERSATION, request.approval_id, approved=True, reason="late")
         assert (await second.result).run.id == result.run.id
         assert not (await second.admission).input_matches
     assert (result.text, sent) == ("Done.", ["a"])
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_the_opposite_of_a_decision_is_refused(*, waits: bool) -> None:
+    """Whoever decides the other way is told so, while the first answer is underway and after it was carried out."""
+    sent: list[str] = []
+    model = ScriptedModel(called(("c1", "send", '{"to":"a"}')), "Done.")
+    async with opened(model, tools=[_mailer(sent)]) as scene:
+        _, approval_id = await _asked(scene)
+        first = scene.runtime.respond_to_approval(CONVERSATION, approval_id, approved=False)
+        if not waits:
+            await first.result
+        second = scene.runtime.respond_to_approval(CONVERSATION, approval_id, approved=True)
+        with pytest.raises(RuntimeConflictError, match="was denied before"):
+            await second.result
+        await first.result
+    assert sent == []
+
+
+async def test_who_may_not_answer_changes_nothing_and_is_on_record() -> None:
+    """The refused answer leaves an entry and a call that waits; whoever may answer answers it."""
+    sent: list[str] = []
+    asked_about: list[ApprovalAnswer[object]] = []
+
+    async def authorize(answer: ApprovalAnswer[object]) -> str | None:
+        asked_about.append(answer)
+        return None if answer.context == "boss" else f"{answer.context} is not the boss"
+
+    config = RuntimeConfig(tools=ToolsConfig(authorize_answer=authorize))
+    model = ScriptedModel(called(("c1", "send", '{"to":"a"}')), "Done.")
+    async with opened(model, tools=[_mailer(sent)], config=config) as scene:
+        _, approval_id = await _asked(scene)
+        runs = len((await scene.store.load_snapshot(CONVERSATION)).runs)
+        # Side by side: neither shares what becomes of the other's answer.
+        refused, agreed = (
+            scene.runtime.respond_to_approval(CONVERSATION, approval_id, approved=True, context=who)
+            for who in ("clerk", "boss")
+        )
+        with pytest.raises(ApprovalRejectedError, match="clerk is not the boss") as caught:
+            await refused.result
+        assert (await agreed.result).text == "Done."
+        # Answered: the same decision again is nobody's business any more.
+        again = scene.runtime.respond_to_approval(CONVERSATION, approval_id, approved=True, context="clerk")
+        assert (await again.result).run == (await agreed.result).run
+        page = await scene.store.read_events(ReadEvents(conversation_id=CONVERSATION))
+        assert len((await scene.store.load_snapshot(CONVERSATION)).runs) == runs + 1
+    assert (caught.value.approval_id, caught.value.retryable, sent) == (approval_id, False, ["a"])
+    [entry] = [event.payload for event in page.items if event.kind == "approval/response-rejected"]
+    assert entry == {
+        "approval_id": approval_id,
+        "call_id": "c1",
+        "tool_name": "send",
+        "reason": "clerk is not the boss",
+    }
+    assert [(answer.call.input, answer.approved) for answer in asked_about] == [({"to": "a"}, True)] * 2
+
+
+@pytest.mark.parametrize("answer", [True, "", 5])
+async def test_an_authorizer_that_gives_no_reason_is_told_so(answer: object) -> None:
+    """What is neither None nor a text is a mistake of the application; the call still waits."""
+    config = RuntimeConfig(tools=ToolsConfig(authorize_answer=lambda _: answer))  # type: ignore[arg-type, return-value]
+    model = ScriptedModel(called(("c1", "send", '{"to":"a"}')), "Done.")
+    async with opened(model, tools=[_mailer([])], config=config) as scene:
+        _, approval_id = await _asked(scene)
+        ticket = scene.runtime.respond_to_approval(CONVERSATION, approval_id, approved=True)
+        with pytest.raises(UsageError) as caught:
+            await ticket.result
+    assert caught.value.argument == "tools.authorize_answer"
+
+
+async def test_the_key_of_an_answer_cannot_be_taken_by_another_input() -> None:
+    """An ordinary input, or the answer to another approval, under a reserved key is refused, naming the field."""
+    async with opened(ScriptedModel("a")) as scene:
+        for given in ("Hi", _answer("y", approved=True), [TextPart(text="Hi")]):
+            with pytest.raises(InvalidValueError, match="tool-approval:") as caught:
+                scene.runtime.submit(CONVERSATION, given, idempotency_key="tool-approval:x")
+            assert caught.value.argument == "idempotency_key"
+        await scene.runtime.submit(
+            CONVERSATION, _answer("x", approved=True), idempotency_key="tool-approval:x"
+        ).admission
+
+
+async def test_an_answer_that_another_process_carries_out_is_told_of_that() -> None:
+    """The second process is told who executes the run, and gets its answer by the same call once it has ended."""
+    hold = Hold()
+    model = ScriptedModel(called(("c1", "send", '{"to":"a"}')), [TextDelta("Done"), hold, FinishReport("stop")])
+    async with (
+        MemoryStore() as store,
+        opened(model, store=store, tools=[_mailer([])]) as one,
+        opened(ScriptedModel("never"), store=store, tools=[_mailer([])]) as two,
+    ):
+        _, approval_id = await _asked(one)
+        first = one.runtime.respond_to_approval(CONVERSATION, approval_id, approved=True)
+        await hold.reached()
+        second = two.runtime.respond_to_approval(CONVERSATION, approval_id, approved=True)
+        with pytest.raises(RuntimeConflictError, match=f"executed by another runtime, '{one.runtime.owner_id}'"):
+            await second.result
+        assert (await second.admission).run.id == first.run_id
+        hold.release()
+        await first.result
+        third = two.runtime.respond_to_approval(CONVERSATION, approval_id, approved=True)
+        assert (await third.result).text == "Done"
 
 
 async def test_an_unknown_approval_is_refused() -> None:

@@ -14,6 +14,7 @@ from runlane.delivery import (
     RunStateEvent,
     TerminalEvent,
     TransientEvent,
+    fold_events,
 )
 from runlane.errors import RunlaneError
 from runlane.models import ModelMessage
@@ -48,6 +49,7 @@ async def check(world: World) -> None:
         _check_prompts(world, superseded)
     assert all(count == 1 for count in Counter(world.entered).values())
     await _check_events(world)
+    await _check_listeners(world)
 
 
 def _check_order(runs: Sequence[Run]) -> None:
@@ -157,6 +159,23 @@ async def _check_events(world: World) -> None:
     ids = [event.event_id for event in world.heard if isinstance(event, DurableEvent)]
     repeated = [event_id for event_id in ids if ":admission:" in event_id or ":run-state:" in event_id]
     assert len(ids) - len(repeated) == len(set(ids) - set(repeated))
+
+
+async def _check_listeners(world: World) -> None:
+    """From the first commit a listener heard of to the last one: every durable event, in order, once."""
+    for heard in world.listeners:
+        durable = [event for event in heard if isinstance(event, DurableEvent)]
+        if not durable:
+            continue
+        versions = [event.snapshot_version for event in durable]
+        assert versions == sorted(versions)
+        ids = [event.event_id for event in durable]
+        assert len(ids) == len(set(ids))
+        page = await world.store.read_events(
+            ReadEvents(conversation_id=durable[0].conversation_id, after_version=versions[0], limit=10_000)
+        )
+        told = [event.event_id for entry in page.items if entry.version < versions[-1] for event in fold_events(entry)]
+        assert set(told) <= set(ids)
 
 
 def _said(world: World, run: Run) -> str:

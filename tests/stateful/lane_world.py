@@ -12,7 +12,7 @@ import anyio.lowlevel
 from anyio.abc import TaskGroup, TaskStatus
 from typing_extensions import override
 
-from runlane.delivery import Gap, RuntimeEvent
+from runlane.delivery import DurableEvent, Gap, RuntimeEvent
 from runlane.errors import ProviderError, RunlaneError, StoreUnavailableError
 from runlane.models import (
     AnyModelMessage,
@@ -144,6 +144,9 @@ class World:
 
     Attributes:
         shares: Whether waiting inputs share a successor.
+        heard: What happened, told by whoever heard of it first.
+        listeners: What each listener of each process heard.
+        first: Who heard of a commit first.
         entered: The idempotency key of every call whose handler was entered.
     """
 
@@ -155,6 +158,8 @@ class World:
     seats: list[Seat] = field(default_factory=list)
     tickets: dict[tuple[str, str], list[RunTicket]] = field(default_factory=dict)
     heard: list[RuntimeEvent] = field(default_factory=list)
+    listeners: list[list[RuntimeEvent]] = field(default_factory=list)
+    first: dict[str, list[RuntimeEvent]] = field(default_factory=dict)
     entered: list[str | None] = field(default_factory=list)
 
     def _note(self) -> ToolDefinition[Any, Any, Any]:
@@ -196,9 +201,15 @@ class World:
         seat.gone.set()
 
     async def _listen(self, runtime: AgentRuntime, conversation_id: str) -> None:
+        own: list[RuntimeEvent] = []
+        self.listeners.append(own)
         async for event in runtime.subscribe(conversation_id):
             assert not isinstance(event, Gap)
-            self.heard.append(event)
+            own.append(event)
+            # Every process hears of every commit; here each counts as heard by the first that did.
+            first = self.first.setdefault(event.event_id, own) if isinstance(event, DurableEvent) else own
+            if first is own:
+                self.heard.append(event)
 
     async def pass_time(self, seconds: float) -> None:
         """Move the clock, in steps in which everybody acts."""

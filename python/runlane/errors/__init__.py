@@ -83,6 +83,7 @@ from runlane.errors._store import (
     StoreUnavailableError,
 )
 from runlane.errors._tools import (
+    ApprovalRejectedError,
     ToolApprovalError,
     ToolArgumentsError,
     ToolDeniedError,
@@ -94,6 +95,7 @@ from runlane.errors._tools import (
 
 __all__ = [
     "AbortedError",
+    "ApprovalRejectedError",
     "BudgetError",
     "CanonicalJsonError",
     "CheckFailedError",

@@ -8,6 +8,7 @@ from typing import Protocol
 from runlane.errors._base import RunlaneError
 
 __all__ = [
+    "ApprovalRejectedError",
     "ToolApprovalError",
     "ToolArgumentsError",
     "ToolDeniedError",
@@ -172,3 +173,20 @@ class ToolApprovalError(RunlaneError):
         super().__init__(f"approval {approval_id!r} is {problem}; answer a request that is still open")
         self.approval_id = approval_id
         self.problem = problem
+
+
+class ApprovalRejectedError(RunlaneError):
+    """Somebody may not answer an approval; the call still waits for one who may.
+
+    Attributes:
+        approval_id: What was answered.
+        reason: Why the answer was refused, as the application said.
+    """
+
+    code = "approval.rejected"
+    retryable: bool | None = False
+
+    def __init__(self, *, approval_id: str, reason: str) -> None:
+        super().__init__(f"the answer to approval {approval_id!r} was refused: {reason}")
+        self.approval_id = approval_id
+        self.reason = reason

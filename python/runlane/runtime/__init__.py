@@ -68,7 +68,7 @@ from runlane.runtime._steps import (
 from runlane.runtime._summaries import summarize_with
 from runlane.runtime._tickets import Admission, RecordIds, RunResult, RunTicket
 from runlane.runtime._tool_source import ToolSource
-from runlane.runtime._tools_config import ToolsConfig
+from runlane.runtime._tools_config import ApprovalAnswer, AuthorizeAnswer, ToolsConfig
 from runlane.runtime._turn import (
     Boundary,
     ChooseDriver,
@@ -86,6 +86,8 @@ __all__ = [
     "Admission",
     "AgentProtocol",
     "AgentRuntime",
+    "ApprovalAnswer",
+    "AuthorizeAnswer",
     "BlockingRuntime",
     "Boundary",
     "ChooseDriver",

@@ -179,9 +179,11 @@ def _state(run: Run, delta: Delta) -> RunStateEvent:
 def _checkpoint(
     conversation_id: str, command: CheckpointRunAssistant, delta: Delta, extras: Extras
 ) -> list[DurableEvent]:
-    patch, metrics = command.patch, extras.get("metrics")
-    if metrics is None or not (patch.added or patch.grown or patch.keep):
+    patch = command.patch
+    if not (patch.added or patch.grown or patch.keep):
         return []
+    usage = next((run.usage for run in delta.runs if run.id == command.run_id), None)
+    metrics = extras.get("metrics") or RunMetrics(partial=True, usage=usage or Usage.unknown())
     event = CheckpointEvent(
         conversation_id=conversation_id,
         run_id=command.run_id,

@@ -9,7 +9,7 @@ from typing import Unpack
 import anyio
 
 from runlane.delivery import DurableEvent
-from runlane.records import Run
+from runlane.records import Message, Run
 from runlane.runtime._announcing import Extras, Publishing, duplicate_events, durable_events
 from runlane.runtime._config import HistoryConfig
 from runlane.runtime._lane_records import LaneRecords
@@ -104,6 +104,16 @@ class ConversationLane:
             for command, outcome in zip(commands, applied, strict=False)
             for event in durable_events(self.conversation_id, command, outcome, **extras)
         ]
+
+    async def mentions(self, word: str, /) -> list[Message]:
+        """Return the records at hand that hold a text without characters JSON escapes, newest first.
+
+        Raises:
+            StoreError: The store could not be read.
+        """
+        async with self._lock:
+            await self.records.catch_up()
+            return list(self.records.mentioning(word))
 
     async def show(self, run: Run, /) -> None:
         """Know everything committed so far, and show the inputs of the run whose turn it is.

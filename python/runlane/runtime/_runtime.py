@@ -16,6 +16,7 @@ from runlane.errors import InvalidValueError, RuntimeClosedError, UsageError
 from runlane.ids import IdSource, RandomIds
 from runlane.models import ChatProvider, ResolvedModel
 from runlane.runtime._announcing import Publishing
+from runlane.runtime._approval_answers import approval_key, check_key
 from runlane.runtime._closing import Gate, close_runtime
 from runlane.runtime._config import RuntimeConfig
 from runlane.runtime._config_checks import one_of
@@ -243,6 +244,7 @@ class AgentRuntime:
         conversation_id = read_id(conversation_id, "conversation_id")
         key = self._ids.new("key") if idempotency_key is None else read_id(idempotency_key, "idempotency_key")
         given = self._config.protocol.read_metadata(read_input(input, metadata))
+        check_key(key, given)
         stored_request = read_object(request, "request")
         ids = self._record_ids(record_ids)
         submitted = SubmittedInput(
@@ -277,8 +279,8 @@ class AgentRuntime:
     ) -> RunTicket:
         """Answer a request for approval; a run of its own then carries the call out, or tells the model it was refused.
 
-        The first answer counts, whoever gives it: another one returns the run of the first (its ticket's
-        `admission.input_matches` says whether it was the same answer).
+        The first answer counts, whoever gives it. The same decision again returns the run of the first; the opposite
+        one is refused. `tools.authorize_answer` says who may answer.
 
         Args:
             conversation_id: The conversation.
@@ -288,7 +290,9 @@ class AgentRuntime:
             context: As for `submit`.
 
         Returns:
-            The ticket. Its run ends as `runtime_failure` if the request is unknown, or was not signed here.
+            The ticket. Its run ends as `runtime_failure` if the request is unknown, or was not signed here. It rejects
+            with `RuntimeConflictError` if the request was decided the other way before, and with
+            `ApprovalRejectedError` if `tools.authorize_answer` refuses the answer: then the call still waits.
 
         Raises:
             InvalidValueError, UsageError: An argument is malformed; names the field.
@@ -298,7 +302,7 @@ class AgentRuntime:
             raise UsageError(f"must be a bool, not {type(approved).__name__}", argument="approved")
         response = {"type": "tool-approval-response", "approval_id": approval_id, "approved": approved}
         part = response if reason is None else {**response, "reason": read_text(reason, "reason")}
-        key = f"tool-approval:{approval_id}"
+        key = approval_key(approval_id)
         return self.submit(conversation_id, {"role": "tool", "parts": [part]}, idempotency_key=key, context=context)
 
     def subscribe(

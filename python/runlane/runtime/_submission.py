@@ -20,6 +20,7 @@ from runlane.contracts import resolve, stray_ends, sync_result
 from runlane.delivery import Subscription, placeholder_for
 from runlane.errors import RuntimeClosedError, RuntimeConflictError
 from runlane.records import Message, Run
+from runlane.runtime._approval_answers import authorize_answers, refuse_other_decision
 from runlane.runtime._core import RuntimeCore
 from runlane.runtime._execution import enqueue
 from runlane.runtime._inputs import RuntimeInput
@@ -93,8 +94,8 @@ class Submissions:
         """
         conversation_id, key = given.conversation_id, given.idempotency_key
         known = self._tickets.get((conversation_id, key))
-        if known is not None:
-            return known[0] if self._may_reuse(known[1], given.input) else self._refused(given, ids)
+        if known is not None and not self._asks_who(given, known[0]):
+            return self._shared(known[0], known[1], given, ids)
         if self.closed or tasks is None:
             ticket = self._ticket(given, ids)
             ticket.reject(RuntimeClosedError())
@@ -150,12 +151,21 @@ class Submissions:
 
         return listen
 
-    def _may_reuse(self, first: RuntimeInput, given: RuntimeInput) -> bool:
-        return self._core.config.key_reuse == "return" or first == given
+    def _asks_who(self, given: SubmittedInput, ticket: RunTicket) -> bool:
+        """Whether an input is judged by who gives it, so that it may not share what became of an earlier one yet."""
+        asks = self._core.config.tools.authorize_answer is not None
+        return asks and given.input.role == "tool" and not ticket.admission.done
 
-    def _refused(self, given: SubmittedInput, ids: RecordIds) -> RunTicket:
-        ticket = self._ticket(given, ids)
-        ticket.reject(_reused(given.idempotency_key))
+    def _shared(self, ticket: RunTicket, first: RuntimeInput, given: SubmittedInput, ids: RecordIds) -> RunTicket:
+        """Return the ticket that is underway under a key, or one that is rejected if it does not fit."""
+        try:
+            refuse_other_decision(first.parts, given.input)
+            if self._core.config.key_reuse == "refuse" and first != given.input:
+                raise _reused(given.idempotency_key)
+        except RuntimeConflictError as error:
+            refused = self._ticket(given, ids)
+            refused.reject(error)
+            return refused
         return ticket
 
     async def _admit_all(self, conversation_id: str) -> None:
@@ -183,6 +193,7 @@ class Submissions:
         ticket = submission.ticket
         try:
             await self._check(submission.input)
+            await authorize_answers(self._core, lane, submission.input)
             message = self._message(submission)
             outcome = await self._commit(lane, submission, message)
             while submission.joins is not None and isinstance(outcome, Conflict | NotFound):
@@ -283,6 +294,7 @@ class Submissions:
         """Have the run executed, or follow whoever does."""
         ticket = submission.ticket
         if isinstance(outcome, Duplicate):
+            refuse_other_decision(outcome.receipt.input.parts, submission.input.input)
             if self._refuses(outcome):
                 raise _reused(ticket.idempotency_key)
             ticket.accepted.follow(ticket.admission)
@@ -356,10 +368,17 @@ class Submissions:
 
 
 def _executed_elsewhere(run: Run) -> RuntimeConflictError:
-    return RuntimeConflictError(
-        f"run {run.id!r} was accepted before and is not executed by this runtime; recover or resume it",
-        operation="submit",
-    )
+    if run.is_acquired:
+        problem = (
+            f"run {run.id!r} was accepted before and is executed by another runtime, {run.owner_id!r}: subscribe to "
+            "it, or submit the same input again once it has ended; if that runtime is gone, recover"
+        )
+    else:
+        problem = (
+            f"run {run.id!r} was accepted before and is queued, but does not wait here: whoever accepted it executes "
+            "it, and recover or resume does if that process is gone"
+        )
+    return RuntimeConflictError(problem, operation="submit")
 
 
 def _reused(key: str) -> RuntimeConflictError:

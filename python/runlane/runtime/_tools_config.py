@@ -2,14 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
-from runlane.contracts import require_sync
-from runlane.errors import InvalidValueError
+from runlane.contracts import MaybeAwaitable, require_sync
+from runlane.errors import InvalidValueError, UsageError
+from runlane.records import ToolApprovalRequestPart, ToolCallPart
 from runlane.tools import ApprovalSeal, OnToolFailure
 
-__all__ = ["ToolsConfig"]
+__all__ = ["ApprovalAnswer", "AuthorizeAnswer", "ToolsConfig"]
+
+C = TypeVar("C")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalAnswer(Generic[C]):
+    """An answer to a request for approval, before it counts.
+
+    Attributes:
+        request: What was asked, as it is on record.
+        call: The call it is about.
+        approved: The decision.
+        reason: Why, for the model.
+        context: The application's own value, as given to `respond_to_approval`: who answers, for instance.
+    """
+
+    conversation_id: str
+    request: ToolApprovalRequestPart
+    call: ToolCallPart
+    approved: bool
+    reason: str | None
+    context: C
+
+
+AuthorizeAnswer: TypeAlias = Callable[[ApprovalAnswer[Any]], MaybeAwaitable[str | None]]
+"""Says why somebody may not answer an approval, or None: then the answer counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +50,9 @@ class ToolsConfig:
         unknown_effect: What becomes of a call whose process died after its handler was entered, if its tool is not
             `idempotent`: nobody knows whether it ran, and it is never run again by itself. `ask` ends the run with a
             request for approval: to run it again, or not. `tell` lets the model know and go on.
+        authorize_answer: Asked before the answer to an open approval counts, whoever submits it; or None. It says why
+            the answer is refused: then the submission rejects with `ApprovalRejectedError`, the refusal is on record,
+            and the call still waits.
         on_error: Told of a failed call and of what was really raised, which neither the model nor the record learns;
             a plain function. What it raises is swallowed.
 
@@ -31,6 +62,7 @@ class ToolsConfig:
 
     approval_key: bytes | None = field(default=None, repr=False)
     unknown_effect: Literal["ask", "tell"] = "ask"
+    authorize_answer: AuthorizeAnswer | None = None
     on_error: OnToolFailure | None = None
 
     def __post_init__(self) -> None:
@@ -39,6 +71,8 @@ class ToolsConfig:
             raise InvalidValueError(
                 f"must be ask or tell, got {self.unknown_effect!r}", argument="tools.unknown_effect"
             )
+        if self.authorize_answer is not None and not callable(self.authorize_answer):
+            raise UsageError("must be callable or None", argument="tools.authorize_answer")
         if self.on_error is not None:
             require_sync(self.on_error, argument="tools.on_error")
 
