@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import anyio
 
-from runlane.contracts import Id
 from runlane.flow import (
     AgentCoreEngine,
     AgentCoreEngineSetup,
@@ -33,14 +32,14 @@ async def draft(context: WorkflowContext[object]) -> dict[str, object]:
     prompt = f"Write one sentence about: {context.state['prompt']}"
     if "remark" in context.state:
         prompt += f"\nYour last one was: {context.state['text']}\nThe reviewer says: {context.state['remark']}"
-    result = await context.model.call(ModelCallRequest(stage=Id("draft"), prompt=prompt))
+    result = await context.model.call(ModelCallRequest(stage="draft", prompt=prompt))
     return {"text": result.value}
 
 
 async def review(context: WorkflowContext[object]) -> dict[str, object]:
     """Ask for a verdict; anything but `good` is a remark."""
     request = ModelCallRequest(
-        stage=Id("review"), system="Answer `good`, or say what to change.", prompt=str(context.state["text"])
+        stage="review", system="Answer `good`, or say what to change.", prompt=str(context.state["text"])
     )
     return {"remark": (await context.model.call(request)).value}
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from runlane.contracts import Id
 from runlane.flow import (
     MISSING,
     AgentCacheAddress,
@@ -71,7 +70,7 @@ def _answering(kind: str, system: str) -> AgentWorkflow[Desk]:
     """Return a subflow that answers one kind of question."""
 
     async def answer(context: WorkflowContext[Desk]) -> dict[str, object]:
-        request = ModelCallRequest(stage=Id(kind), system=system, prompt=str(context.state["question"]))
+        request = ModelCallRequest(stage=kind, system=system, prompt=str(context.state["question"]))
         return {"answer": (await context.model.call(request)).value}
 
     node = WorkflowNode[Desk](id="answer", run=answer, requires=["question"], routes=[route(complete="answer")])
@@ -83,7 +82,7 @@ async def classify(context: WorkflowContext[Desk]) -> dict[str, object]:
     question = str(context.state["question"])
     kind = context.cache.memory.get(question)
     if kind is None:
-        request = ModelCallRequest(stage=Id("classify"), system="Say `bill` or `fault`.", prompt=question)
+        request = ModelCallRequest(stage="classify", system="Say `bill` or `fault`.", prompt=question)
         kind = (await context.model.call(request)).value
         context.cache.memory.set(question, kind)
     return {"kind": kind}

@@ -25,7 +25,7 @@ from runlane.context._fragments import (
     refuse,
     text_of,
 )
-from runlane.contracts import require_limit
+from runlane.contracts import Id, require_limit
 from runlane.errors import BudgetError
 from runlane.models import AnyModelMessage, ModelImage, ModelMessage, count_text_chars
 from runlane.records import TextPart
@@ -61,7 +61,7 @@ class BuiltContext:
         first_data = len(self._instructions)
         return tuple(
             ContextFragmentUsage(
-                fragment.id,
+                Id(fragment.id),
                 fragment.trust,
                 fragment.lifetime,
                 position,
@@ -74,8 +74,8 @@ class BuiltContext:
     @cached_property
     def omitted(self) -> tuple[OmittedFragment, ...]:
         """What was left out: the empty ones in the order given, then the others in the order they were dropped."""
-        empty = (OmittedFragment(fragment.id, "empty", 0) for fragment in self._empty)
-        return (*empty, *(OmittedFragment(fragment.id, "budget", _chars(fragment)) for fragment in self._dropped))
+        empty = (OmittedFragment(Id(fragment.id), "empty", 0) for fragment in self._empty)
+        return (*empty, *(OmittedFragment(Id(fragment.id), "budget", _chars(fragment)) for fragment in self._dropped))
 
 
 def assemble_fragments(fragments: Sequence[ContextFragment], /, *, max_chars: int | None = None) -> BuiltContext:
@@ -91,7 +91,7 @@ def assemble_fragments(fragments: Sequence[ContextFragment], /, *, max_chars: in
         InvalidValueError: The limit is no integer of at least 0.
 
     Example:
-        >>> built = assemble_fragments([ContextFragment(id=Id("r"), content="Be brief.", trust="system")])
+        >>> built = assemble_fragments([ContextFragment(id="r", content="Be brief.", trust="system")])
         >>> built.messages[0].role, built.text_chars
         ('system', 9)
     """

@@ -18,7 +18,7 @@ from typing import Annotated, Final, Literal, NoReturn, TypeAlias
 from pydantic import Field, JsonValue, SkipValidation
 
 from runlane.canonical import canonical_record_json
-from runlane.contracts import Id, IdField, Issue, Record
+from runlane.contracts import Id, Issue, Record
 from runlane.errors import CanonicalJsonError, CheckFailedError
 from runlane.models import ModelImage
 
@@ -57,7 +57,8 @@ class ContextFragment(Record):
     """A piece of input with its origin.
 
     Attributes:
-        id: Unique within a plan; like trust, lifetime, priority and metadata never shown to a model.
+        id: 1 to 512 characters, unique within a plan; never shown to a model, nor are trust, lifetime, priority and
+            metadata.
         content: Text, or data, which is shown as canonical JSON. Checked when it is assembled.
         trust: Who wrote it; `external`, the least trusted, unless the program knows better.
         title: The only label a model sees; one line.
@@ -66,7 +67,7 @@ class ContextFragment(Record):
         metadata: The program's own.
     """
 
-    id: IdField
+    id: Annotated[str, Field(min_length=1, max_length=512, strict=True)]
     content: SkipValidation[JsonValue]
     trust: ContextTrust = "external"
     lifetime: ContextLifetime = "call"
@@ -135,7 +136,7 @@ def validate_context_fragment(fragment: ContextFragment, /) -> str:
             than one line.
 
     Example:
-        >>> print(validate_context_fragment(ContextFragment(id=Id("d"), content={"b": 1, "a": 2}, title="Data")))
+        >>> print(validate_context_fragment(ContextFragment(id="d", content={"b": 1, "a": 2}, title="Data")))
         [Data]
         ```
         {"a":2,"b":1}

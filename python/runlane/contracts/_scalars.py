@@ -40,7 +40,11 @@ __all__ = [
 T = TypeVar("T")
 
 Id = NewType("Id", str)
-"""An opaque identifier, 1 to 512 characters; nothing parses or sorts by it."""
+"""An opaque identifier, 1 to 512 characters; nothing parses or sorts by it.
+
+What a host writes down (ids of workflows, nodes, tools, capabilities, fragments, stages) is taken as plain text and
+checked there; what is made of it and what is minted is an `Id`.
+"""
 
 MAX_ID_CHARACTERS: Final = 512
 

@@ -94,12 +94,13 @@ class ModelToolRegistration(Generic[Out]):
     """A capability as a host writes it down.
 
     Attributes:
+        id: 1 to 512 characters.
         schema: What the arguments are, and how they are checked.
         resolve: Given the parsed arguments, returns what choosing it means; may be asynchronous.
         intent: A hint for finding demand; it is never registered, looked up or called by itself.
     """
 
-    id: Id
+    id: str
     description: str
     schema: SchemaAdapter[Any]
     resolve: Callable[[Any], MaybeAwaitable[Out]]

@@ -12,7 +12,6 @@ from runlane.clock import Clock, SystemClock
 from runlane.contracts import (
     AsyncSink,
     CancelToken,
-    Id,
     MaybeAwaitable,
     Observer,
     require_id,
@@ -195,7 +194,8 @@ class ModelCallRequest:
     """What to ask a model: a prompt, or whole messages.
 
     Attributes:
-        stage: What the call is for; in every receipt, event and error.
+        stage: What the call is for, in the host's own words (1 to 512 characters); in every receipt, event and error
+            as an `Id`.
         prompt: The question, with `system` and `images` if there are any.
         messages: Instead of a prompt.
         options: Win over all others, field by field.
@@ -205,7 +205,7 @@ class ModelCallRequest:
         UsageError: It has both a prompt and messages, or neither, or images or a system text beside messages.
     """
 
-    stage: Id
+    stage: str
     prompt: str | None = None
     system: str | None = None
     images: Sequence[ModelImage] = ()

@@ -192,12 +192,12 @@ class ModelRunner:
         messages = messages_of(request)
         validate_messages(messages)
         made: PreparedModelTransport[Any] = await heeding(
-            place.token, lambda: resolve(transport.prepare(request.stage))
+            place.token, lambda: resolve(transport.prepare(Id(request.stage)))
         )
         if made.instruction is not None:
             messages = instructed(messages, made.instruction)
         prepared: PreparedModelCall[Any] = PreparedModelCall(
-            stage=request.stage,
+            stage=Id(request.stage),
             transport=transport.key.id,
             messages=messages,
             functions=tuple(made.functions),
@@ -424,7 +424,7 @@ class ModelRunner:
 
 
 def _stage_of(call: object) -> Id | None:
-    return call.stage if isinstance(call, ModelCallRequest | PreparedModelCall) else None
+    return Id(call.stage) if isinstance(call, ModelCallRequest | PreparedModelCall) else None
 
 
 def _either(first: CancelToken | None, second: CancelToken | None) -> CancelToken | None:
