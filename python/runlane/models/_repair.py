@@ -28,7 +28,7 @@ def repair_text(text: str, /) -> str:
         >>> repair_text("a\ud835")
         'a\ufffd'
     """
-    if _SURROGATE.search(text) is None:
+    if text.isascii() or _SURROGATE.search(text) is None:
         return text
     return _SURROGATE.sub("\ufffd", _PAIR.sub(_joined, text))
 
@@ -115,6 +115,8 @@ class SurrogateMender:
 
     def add(self, piece: str, /) -> str:
         """Return what can be said of all pieces so far and was not said before."""
+        if not self.holds and piece.isascii():
+            return piece
         text = self.holds + piece
         self.holds = ""
         if text and "\ud800" <= text[-1] <= "\udbff":
@@ -123,6 +125,8 @@ class SurrogateMender:
 
     def flush(self) -> str:
         """Return the replacement of a half that stayed alone, or nothing."""
+        if not self.holds:
+            return ""
         text, self.holds = self.holds, ""
         return self._mended(text)
 

@@ -56,7 +56,7 @@ class CallTracker:
     @property
     def repaired(self) -> bool:
         """Whether a lone surrogate was replaced in some call."""
-        return self._mended or any(call.mender.repaired for call in self._calls.values())
+        return self._mended or (bool(self._calls) and any(call.mender.repaired for call in self._calls.values()))
 
     def read(self, entry: JsonValue, parts: list[ModelPart]) -> None:
         """Read one entry of `tool_calls`.
@@ -118,15 +118,17 @@ class CallTracker:
         value = holder.get(key)
         if value is not None and not isinstance(value, str):
             model_protocol_error(f"the {key} of a tool call is not text")
-        text = repair_text(value or "")
-        self._mended = self._mended or text != (value or "")
-        return text or None
+        if not value:
+            return None
+        text = repair_text(value)
+        self._mended = self._mended or text != value
+        return text
 
     def _options(self, entry: JsonObject) -> JsonObject | None:
         """Return what the provider attached to a call."""
-        given: JsonObject = {key: entry[key] for key in entry if key not in _KNOWN}
-        if not given:
+        if entry.keys() <= _KNOWN:
             return None
+        given: JsonObject = {key: entry[key] for key in entry if key not in _KNOWN}
         options = repair_object(given)
         self._mended = self._mended or options != given
         return options

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Final, NoReturn
 
 from pydantic import JsonValue
+from pydantic_core import from_json
 
 from runlane.errors import ModelError, ModelProtocolError, ProviderStreamCutError
 from runlane.models._decoding import problem_of, random_call_id
@@ -184,13 +185,21 @@ class OpenAIChatDecoder:
             self._read_chunk(self._parse(data), event, "delta", parts)
 
     def _parse(self, data: str) -> JsonObject:
+        body: JsonValue
+        try:
+            body, self._suspect = from_json(data, allow_inf_nan=False), False
+        except ValueError:
+            body = self._parse_slowly(data)
+        if not isinstance(body, dict):
+            self._malformed("it is not a JSON object")
+        return body
+
+    def _parse_slowly(self, data: str) -> JsonValue:
         try:
             body, self._suspect = parse_json(data)
         except ValueError as error:
             detail = f"{PROVIDER_ID} sent malformed JSON in event {self._events} of its stream: {problem_of(error)}"
             raise ModelProtocolError(detail=detail) from None
-        if not isinstance(body, dict):
-            self._malformed("it is not a JSON object")
         return body
 
     def _read_chunk(self, chunk: JsonObject, event: str, holder: str, parts: list[ModelPart]) -> None:

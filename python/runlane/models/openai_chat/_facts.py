@@ -19,12 +19,9 @@ def find_usage(chunk: JsonObject) -> JsonObject | None:
     usage = chunk.get("usage")
     if isinstance(usage, dict):
         return usage
-    choices = chunk.get("choices")
-    for holder in (chunk.get("x_groq"), choices[0] if choices and isinstance(choices, list) else None):
-        usage = holder.get("usage") if isinstance(holder, dict) else None
-        if isinstance(usage, dict):
-            return usage
-    return None
+    holder = chunk.get("x_groq") if "x_groq" in chunk else _first_choice(chunk)
+    usage = holder.get("usage") if isinstance(holder, dict) else None
+    return usage if isinstance(usage, dict) else None
 
 
 def read_usage(raw: JsonObject, *, currency: str | None) -> ModelUsage:
@@ -61,9 +58,8 @@ def find_error(body: JsonObject, event: str) -> JsonValue:
     error = body.get("error")
     if error:
         return error
-    choices = body.get("choices")
-    first = choices[0] if isinstance(choices, list) and choices else None
-    if isinstance(first, dict) and first.get("error"):
+    first = _first_choice(body)
+    if isinstance(first, dict) and "error" in first and first["error"]:
         return first["error"]
     return body if event == "error" or body.get("object") == "error" else None
 
@@ -103,10 +99,18 @@ def _status(value: JsonValue) -> int | None:
     return int(value) if plain and isinstance(value, int) else None
 
 
+def _first_choice(body: JsonObject) -> JsonValue:
+    choices = body.get("choices")
+    return choices[0] if choices and isinstance(choices, list) else None
+
+
 def _nested(holder: JsonObject, key: str) -> JsonObject:
     value = holder.get(key)
     return value if isinstance(value, dict) else {}
 
 
 def _first_count(*figures: JsonValue) -> int | None:
-    return next((count for figure in figures if (count := read_count(figure)) is not None), None)
+    for figure in figures:
+        if figure is not None and (count := read_count(figure)) is not None:
+            return count
+    return None
