@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Final
 
 from pydantic import JsonValue, ValidationError
@@ -53,6 +55,7 @@ def transact(rows: Rows, /, conversation_id: str, commands: tuple[Command, ...])
     view = rows.view(conversation_id, names(commands))
     outcomes: list[Outcome] = []
     placed: list[tuple[int, tuple[str, ...]]] = []
+    given: dict[str, Message] = {}
     total: Changes | None = None
     for command in commands:
         decision = _decide(rows, view, command)
@@ -62,6 +65,7 @@ def transact(rows: Rows, /, conversation_id: str, commands: tuple[Command, ...])
             if decision.changes is not None:
                 advance(view, decision.changes)
                 total = _merged(total, decision.changes)
+            given.update((message.id, message) for message in decision.outcome.delta.messages)
             if decision.placed:
                 placed.append((len(outcomes), decision.placed))
             outcomes.append(decision.outcome)
@@ -70,7 +74,7 @@ def transact(rows: Rows, /, conversation_id: str, commands: tuple[Command, ...])
     if total is not None:
         rows.save(conversation_id, total)
     for index, message_ids in placed:
-        outcomes[index] = _with_messages(rows, conversation_id, outcomes[index], message_ids)
+        outcomes[index] = _with_messages(rows, conversation_id, outcomes[index], message_ids, given)
     return tuple(outcomes)
 
 
@@ -162,10 +166,26 @@ def _merged(total: Changes | None, more: Changes) -> Changes:
     return total
 
 
-def _with_messages(rows: Rows, conversation_id: str, outcome: Outcome, message_ids: tuple[str, ...]) -> Outcome:
-    """Put messages that just got their place into an outcome's delta; those compacted meanwhile stay out."""
+def _with_messages(
+    rows: Rows,
+    conversation_id: str,
+    outcome: Outcome,
+    message_ids: tuple[str, ...],
+    given: Mapping[str, Message] = MappingProxyType({}),
+) -> Outcome:
+    """Put messages that just got their place into an outcome's delta; those compacted meanwhile stay out.
+
+    Args:
+        rows: To read them.
+        conversation_id: The conversation.
+        outcome: The outcome.
+        message_ids: What got its place.
+        given: What the same transaction brought, which is not read again.
+    """
     if not isinstance(outcome, Applied):
         return outcome
+    if given.keys() >= set(message_ids):
+        return replace(outcome, delta=replace(outcome.delta, messages=tuple(given[item] for item in message_ids)))
     bodies = rows.bodies(conversation_id, message_ids)
     messages = tuple(
         read_message(conversation_id, row)

@@ -150,6 +150,11 @@ async def an_idle_lane_is_entered_in_one_commit(store: Store) -> None:
     same([type(item) for item in blocked], [Applied, Conflict], "on a busy lane")
     same(await lane.version(), 4, "the version after a refusal")
     same(applied((await store.apply("c1", behind[:1]))[0]).delta.version, 5, "the same admission alone")
+    applied(await lane.try_end("a", ownership=applied(outcomes[1]).ownership))
+    other = cast("AcceptInput", behind[0])
+    behind[0] = replace(other, input=lane.message("b-in", "something else"))
+    _, acquired, *_ = await store.apply("c1", behind)
+    same([item.parts for item in applied(acquired).delta.messages], [other.input.parts], "what was admitted first")
 
 
 @store_check()

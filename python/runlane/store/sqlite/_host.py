@@ -36,7 +36,9 @@ class Host:
         if expires_at < self.now():
             return True
         knows = bool(started) and pid_space == self.pid_space
-        return knows and _start_of(pid) != started
+        # This process is there: an acquisition, which asks, need not read it up.
+        is_this = pid == self.pid and started == self.started
+        return knows and not is_this and _start_of(pid) != started
 
 
 def _text(path: str) -> str:
