@@ -301,6 +301,8 @@ class BareLoop:
 
     def __init__(self, path: Path, lanes: int) -> None:
         self._connection = apsw.Connection(str(path))
+        # As the store has them.
+        self._connection.pragma("page_size", 2048)
         self._connection.pragma("journal_mode", "WAL")
         self._connection.pragma("synchronous", "FULL")
         for statement in plain_tables():
