@@ -138,6 +138,10 @@ def test_a_tool_the_provider_ran_goes_back_as_it_came() -> None:
 
 _SHELL: JsonObject = {"type": "shell_call", "id": "sh", "call_id": "c", "status": "completed", "action": {}}
 _SHOWN: JsonObject = {"type": "shell_call_output", "call_id": "c", "output": []}
+_LOCAL: JsonObject = {"type": "local_shell_call", "id": "ls", "call_id": "c", "status": "completed", "action": {}}
+_RAN: JsonObject = {"type": "local_shell_call_output", "id": "c", "output": ""}
+_SEEKS: JsonObject = {"type": "tool_search_call", "id": "ts", "call_id": None, "execution": "server", "arguments": {}}
+_FINDS: JsonObject = {"type": "tool_search_output", "id": "to", "call_id": None, "execution": "server", "tools": []}
 _ASKS: JsonObject = {"type": "mcp_approval_request", "id": "ap", "server_label": "w", "name": "n", "arguments": "{}"}
 _SAYS: JsonObject = {"type": "mcp_approval_response", "approval_request_id": "ap", "approve": True}
 
@@ -148,6 +152,10 @@ _SAYS: JsonObject = {"type": "mcp_approval_response", "approval_request_id": "ap
         ((_SHELL, _SHOWN), [_SHELL, _SHOWN]),
         ((_SHELL,), []),
         ((_SHOWN,), []),
+        ((_LOCAL, _RAN), [_LOCAL, _RAN]),
+        ((_LOCAL,), []),
+        ((_SEEKS, _FINDS), [_SEEKS, _FINDS]),
+        (({**_SEEKS, "call_id": "c", "execution": "client"},), []),
         ((_ASKS, _SAYS), [_ASKS, _SAYS]),
         ((_ASKS,), []),
         (({**_SHELL, "call_id": "d"}, _SHOWN), []),
@@ -159,6 +167,15 @@ def test_what_waits_for_the_application_goes_back_with_its_answer_or_not_at_all(
     """The provider refuses a question without its answer."""
     message = ModelMessage("assistant", tuple(opaque("openai-responses", part) for part in parts))
     assert encode(ModelMessage.user("Go"), message, ModelMessage.user("On."))["input"][1:-1] == kept
+
+
+def test_reasoning_that_led_to_something_left_out_is_left_out_with_it() -> None:
+    """The provider refuses reasoning without the item behind it; a piece of a message is none."""
+    hm = ReasoningPart(text="Hm.", provider=own(id="rs_1", encrypted_content="ZW5j"))
+    piece: JsonObject = {"type": "message_piece", "piece": {}}
+    said = (hm, opaque("openai-responses", _SHELL), hm, opaque("openai-responses", piece), TextPart(text="So."))
+    body = encode(ModelMessage.user("Go"), ModelMessage("assistant", said))
+    assert [item.get("type", "message") for item in body["input"][1:]] == ["reasoning", "message"]
 
 
 @pytest.mark.parametrize(

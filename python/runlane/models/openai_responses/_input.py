@@ -24,8 +24,10 @@ _NO_ITEMS: Final = frozenset({"message", "message_piece"})
 
 
 _AWAITED: Final = {
-    f"{kind}_call": f"{kind}_call_output" for kind in ("apply_patch", "computer", "local_shell", "shell")
-} | {"mcp_approval_request": "mcp_approval_response"}
+    **{f"{kind}_call": f"{kind}_call_output" for kind in ("apply_patch", "computer", "local_shell", "shell")},
+    "tool_search_call": "tool_search_output",
+    "mcp_approval_request": "mcp_approval_response",
+}
 """Items that wait for an answer, and the answers: the provider refuses one without the other."""
 
 
@@ -65,10 +67,12 @@ class InputWriter:
             phased = _phased(part, texts)
             items += _said(texts)
             texts.clear()
-            items += self._item(part) if phased is None else [phased]
+            written = self._item(part) if phased is None else [phased]
+            if not written and (_own(part) or {}).get("type") not in {None, *_NO_ITEMS}:
+                _drop_reasoning(items)  # it led to the item that is left out
+            items += written
         items += _said(texts)
-        while items and items[-1].get("type") == "reasoning":
-            items.pop()
+        _drop_reasoning(items)
         return list(items)
 
     def _item(self, part: object) -> list[JsonObject]:
@@ -120,6 +124,11 @@ class InputWriter:
         return {"type": f"{kind}_output", "call_id": result.call_id, "output": output_text(result)}
 
 
+def _drop_reasoning(items: list[JsonObject]) -> None:
+    while items and items[-1].get("type") == "reasoning":
+        items.pop()
+
+
 def _said(texts: Sequence[str]) -> list[JsonObject]:
     return [{"role": "assistant", "content": text} for text in texts if text]
 
@@ -149,8 +158,11 @@ def _own(item: object) -> JsonObject | None:
 
 
 def _asking(data: JsonObject, *, answers: bool = False) -> str:
-    """Return what an item that waits and its answer have in common."""
-    name = data.get("call_id") or data.get("approval_request_id" if answers else "id")
+    """Return what an item that waits and its answer have in common; nothing where the provider answers itself."""
+    if str(data.get("type")).startswith("mcp_"):
+        name = data.get("approval_request_id" if answers else "id")
+    else:
+        name = data.get("call_id") or (data.get("id") if data.get("type") == "local_shell_call_output" else None)
     return name if isinstance(name, str) else ""
 
 
