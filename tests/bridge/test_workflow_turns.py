@@ -53,10 +53,18 @@ async def test_b4_a_workflow_starts_from_the_runs_input() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"), [("text", ["text"]), ({"b": 1, "a": [2]}, ['{"a":[2],"b":1}']), (3, ["3"]), ("", [])]
+    ("value", "expected"),
+    [
+        ("text", ["text"]),
+        ({"b": 1, "a": [2]}, ['{"a":[2],"b":1}']),
+        (3, ["3"]),
+        ("", []),
+        ("a\ud800", ["a\ufffd"]),
+        ({"\ud800": ["\udfff"]}, ['{"\ufffd":["\ufffd"]}']),
+    ],
 )
 async def test_b4_the_completion_value_is_the_answer(value: object, expected: list[str]) -> None:
-    """A text is one text part, other JSON one text part that holds it canonically."""
+    """A text is one text part, other JSON one text part that holds it canonically; lone surrogates are repaired."""
     result = await answered(driving(node("a", way(complete=lambda context: value))))
     assert (texts(result), result.reason) == (expected, "success")
 

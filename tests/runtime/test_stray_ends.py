@@ -1,26 +1,32 @@
 """Code of others that ends as if the program, or the task that called it, were to end."""
 
+import inspect
 import sys
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Generator
 from typing import Any
 
 import anyio
 import pytest
 
+from runlane.contracts import stray_ends
 from runlane.errors import UsageError
+from runlane.models import FinishReport
 from runlane.prompt import PromptSection
 from runlane.runtime import (
     AgentProtocol,
     AgentRuntime,
+    BlockingRuntime,
     DeliveryConfig,
     LoopConfig,
     PromptConfig,
     RunsConfig,
     RuntimeConfig,
     StopPolicy,
+    ToolsConfig,
 )
 from runlane.store import MemoryStore
-from runlane.testing import ScriptedModel
+from runlane.testing import Hold, ScriptedModel
 from runlane.tools import tool
 from tests.runtime.scenes import CONVERSATION, opened
 from tests.runtime.test_tools import called, results_of
@@ -37,6 +43,29 @@ async def _exits(*_: object) -> Any:  # noqa: ANN401 - likewise
     sys.exit(3)
 
 
+async def _leaks_a_generators_end(*_: object) -> Any:  # noqa: ANN401 - likewise
+    raise GeneratorExit
+
+
+async def _raises_a_group(*_: object) -> Any:  # noqa: ANN401 - likewise
+    raise BaseExceptionGroup("both", [SystemExit(3), ValueError("x")])
+
+
+class _OddError(BaseException):
+    """What no library should raise."""
+
+
+async def _raises_something_odd(*_: object) -> Any:  # noqa: ANN401 - likewise
+    raise _OddError
+
+
+def _exits_at_once(*_: object) -> Any:  # noqa: ANN401 - a plain callback of any kind
+    sys.exit(3)
+
+
+_ENDS = [_cancelled_elsewhere, _exits, _leaks_a_generators_end, _raises_a_group, _raises_something_odd]
+
+
 def _exits_in_a_thread() -> str:
     sys.exit(3)
 
@@ -45,7 +74,7 @@ def _cancelled_in_a_thread() -> str:
     raise GeneratorExit
 
 
-@pytest.mark.parametrize("ends", [_cancelled_elsewhere, _exits, _exits_in_a_thread, _cancelled_in_a_thread])
+@pytest.mark.parametrize("ends", [*_ENDS, _exits_in_a_thread, _cancelled_in_a_thread])
 async def test_a_tool_that_ends_more_than_itself_has_failed(ends: Callable[..., Any]) -> None:
     """An exit, or a cancellation nobody asked for, is a failed call: the run and its runtime go on."""
 
@@ -60,7 +89,7 @@ async def test_a_tool_that_ends_more_than_itself_has_failed(ends: Callable[..., 
     assert results_of(result.message.parts) == [("c1", "error", {"error": "tool.internal", "retryable": None})]
 
 
-@pytest.mark.parametrize("ends", [_cancelled_elsewhere, _exits])
+@pytest.mark.parametrize("ends", _ENDS)
 @pytest.mark.parametrize("place", ["prepare_step", "stop", "acceptance", "publisher"])
 async def test_a_callback_that_ends_more_than_itself_fails_its_run_at_most(
     place: str, ends: Callable[..., Any]
@@ -79,7 +108,7 @@ async def test_a_callback_that_ends_more_than_itself_fails_its_run_at_most(
     assert (result.reason == "success") == (place == "publisher")
 
 
-@pytest.mark.parametrize("ends", [_cancelled_elsewhere, _exits])
+@pytest.mark.parametrize("ends", _ENDS)
 @pytest.mark.parametrize("place", ["model", "section"])
 async def test_a_preparation_that_ends_more_than_itself_fails_its_own_run(place: str, ends: Callable[..., Any]) -> None:
     """The other conversations of the runtime go on."""
@@ -106,7 +135,7 @@ async def test_a_preparation_that_ends_more_than_itself_fails_its_own_run(place:
         assert (await runtime.submit("b", "Go.").result).text == "Done."
 
 
-@pytest.mark.parametrize("ends", [_cancelled_elsewhere, _exits])
+@pytest.mark.parametrize("ends", _ENDS)
 async def test_a_preflight_that_ends_more_than_itself_refuses_its_input(ends: Callable[..., Any]) -> None:
     """Nothing is written, and the ticket says so."""
     async with opened(ScriptedModel("."), config=RuntimeConfig(runs=RunsConfig(preflight=ends))) as scene:
@@ -114,3 +143,83 @@ async def test_a_preflight_that_ends_more_than_itself_refuses_its_input(ends: Ca
         with pytest.raises((UsageError, TypeError)):
             await ticket.result
         assert scene.store.applied == []
+
+
+@pytest.mark.parametrize("place", ["runs.policy", "runs.key"])
+async def test_a_choice_that_exits_refuses_its_input(place: str) -> None:
+    """Whoever submits is told which callback it was, with an event loop and from a program without one."""
+    runs = RunsConfig(policy=_exits_at_once) if place == "runs.policy" else RunsConfig(key=_exits_at_once)
+    config = RuntimeConfig(runs=runs)
+    async with opened(ScriptedModel("."), config=config) as scene:
+        with pytest.raises(UsageError, match="end the program") as caught:
+            scene.runtime.submit(CONVERSATION, "Go.")
+        assert (caught.value.argument, scene.store.applied) == (place, [])
+
+    def block() -> None:
+        with (
+            BlockingRuntime(MemoryStore(), model=ScriptedModel("."), config=config) as runtime,
+            pytest.raises(UsageError, match="end the program") as caught,
+        ):
+            runtime.ask(CONVERSATION, "Go.")
+        assert caught.value.argument == place
+
+    await anyio.to_thread.run_sync(block)
+
+
+@pytest.mark.parametrize("place", ["decide", "resolve_context"])
+@pytest.mark.parametrize("ends", [*_ENDS, _exits_at_once])
+async def test_a_decision_that_ends_more_than_itself_fails_its_own_run(place: str, ends: Callable[..., Any]) -> None:
+    """The recovery reports it, and the runtime goes on."""
+    hold = Hold()
+    async with MemoryStore() as store:
+        async with opened(ScriptedModel([hold, FinishReport("stop")]), store=store) as scene:
+            scene.runtime.submit("a", "Go.")
+            await hold.reached()
+            scene.store.kill()
+        async with opened(ScriptedModel("Done."), store=store) as scene:
+            [outcome] = await scene.runtime.recover(**{place: ends})  # type: ignore[arg-type]
+            assert outcome.action == "failed"
+            # Trio lets nobody make its own cancellation.
+            assert isinstance(outcome.error, UsageError | TypeError)
+            assert (await scene.runtime.submit("b", "Go.").result).text == "Done."
+
+
+class _ExitingSink:
+    def emit(self, _: object) -> None:
+        sys.exit(3)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [RuntimeConfig(observers=(_ExitingSink(),)), RuntimeConfig(tools=ToolsConfig(on_error=_exits_at_once))],
+    ids=["observers", "on_error"],
+)
+async def test_whoever_is_only_told_ends_nothing(config: RuntimeConfig) -> None:
+    """An operator's sink and the hook for failed calls are told, and that is all."""
+    model = ScriptedModel(called(("c1", "nothing", "{}")), "Done.")
+    async with opened(model, config=config) as scene:
+        result = await scene.runtime.submit(CONVERSATION, "Go.").result
+    assert (result.reason, result.text) == ("success", "Done.")
+
+
+async def test_an_interrupt_from_the_keyboard_is_meant_for_the_program() -> None:
+    """It is not made a failure."""
+    with pytest.raises(KeyboardInterrupt), stray_ends("x"):
+        raise KeyboardInterrupt
+
+
+def test_a_coroutine_that_is_closed_without_an_event_loop_just_ends() -> None:
+    """Closing it is no failure of what it waited for."""
+
+    @types.coroutine
+    def wait() -> Generator[None, None, None]:
+        yield
+
+    async def work() -> None:
+        with stray_ends("x"):
+            await wait()
+
+    coroutine = work()
+    coroutine.send(None)
+    coroutine.close()
+    assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED

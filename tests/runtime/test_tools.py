@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from runlane.delivery import ToolStatusEvent
-from runlane.errors import ToolError, UsageError
+from runlane.errors import InvalidValueError, ToolError, UsageError
 from runlane.models import FinishReport, FunctionCallDelta, ModelToolResultMessage
 from runlane.records import ToolCallPart, ToolResultPart
 from runlane.runtime import AgentRuntime, RuntimeConfig, ToolsConfig, Turn, TurnFinished, TurnOutcome
@@ -271,3 +271,84 @@ async def test_what_must_not_be_awaited_is_closed_and_fails_the_call(name: str) 
         result = await scene.runtime.submit(CONVERSATION, "Go.").result
         gc.collect()
     assert results_of(result.message.parts) == [("c1", "error", {"error": "tool.internal", "retryable": None})]
+
+
+@pytest.mark.parametrize("size", [1_048_576, 1_048_577])
+async def test_an_output_that_is_too_large_is_neither_kept_nor_shown(size: int) -> None:
+    """One byte over the limit: the model is told the code, the size, the limit, and that the tool has run."""
+    ran: list[int] = []
+
+    @tool
+    async def fetch() -> str:
+        """Fetch."""
+        ran.append(size)
+        return "x" * (size - 2)
+
+    model = ScriptedModel(called(("c1", "fetch", "{}")), "Done.")
+    async with opened(model, tools=[fetch]) as scene:
+        result = await scene.runtime.submit(CONVERSATION, "Go.").result
+    [(_, outcome, output)] = results_of(result.message.parts)
+    assert (result.reason, ran) == ("success", [size])
+    if size == 1_048_576:
+        assert (outcome, len(str(output))) == ("success", size - 2)
+    else:
+        assert isinstance(output, dict)
+        assert (outcome, output["error"], output["retryable"]) == ("error", "tool.output_too_large", False)
+        assert output["details"] == {"bytes": size, "max_bytes": 1_048_576}
+        assert "has run" in str(output["_hint"])
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(None, "success"), (100, "error")])
+async def test_the_limit_of_an_output_is_an_option_and_holds_for_what_is_presented(
+    limit: int | None, kept: str
+) -> None:
+    """What counts is what the model would read; with None everything is kept, and a failure is held to it, too."""
+
+    @tool(present=lambda value: {"text": value * 1000})
+    async def short() -> str:
+        """Say little."""
+        return "é"
+
+    @tool
+    async def fails() -> str:
+        """Fail at length."""
+        raise ToolError("app.no", details={"text": "x" * 1000}, hint="y" * 1000)
+
+    config = RuntimeConfig(tools=ToolsConfig(max_output_bytes=limit))
+    model = ScriptedModel(called(("c1", "short", "{}"), ("c2", "fails", "{}")), "Done.")
+    async with opened(model, tools=[short, fails], config=config) as scene:
+        result = await scene.runtime.submit(CONVERSATION, "Go.").result
+    first, second = results_of(result.message.parts)
+    assert first[1] == kept
+    assert isinstance(second[2], dict)
+    assert set(second[2]) == ({"error", "retryable"} if limit else {"error", "retryable", "details", "_hint"})
+
+
+@pytest.mark.parametrize("limit", [0, -1, True, "1"])
+def test_a_limit_of_outputs_that_is_none_is_refused(limit: Any) -> None:  # noqa: ANN401 - what is wrong
+    """It names the field."""
+    with pytest.raises((UsageError, InvalidValueError)) as caught:
+        ToolsConfig(max_output_bytes=limit)
+    assert getattr(caught.value, "argument", None) == "tools.max_output_bytes"
+
+
+async def test_whoever_is_only_told_of_a_call_does_not_take_its_result_back() -> None:
+    """The observer raises after the tool has succeeded: its result stands, and only the operator learns of it."""
+    told: list[object] = []
+
+    async def observe(_: object) -> None:
+        raise LookupError("observer")
+
+    options: ToolRegistryOptions[Any] = ToolRegistryOptions(tools=[add, double], ports=ToolRegistryPorts(observer=observe))
+    registry = ToolRegistry(options)
+    registry.seal()
+    config = RuntimeConfig(tools=ToolsConfig(on_error=lambda _, error: told.append(error)))
+    model = ScriptedModel(
+        called(("c1", "add", '{"left":1,"right":2}'), ("c2", "double", '{"number":4}'), ("c3", "add", '{"left":"x"}')),
+        "Done.",
+    )
+    async with opened(model, tools=registry, config=config) as scene:
+        result = await scene.runtime.submit(CONVERSATION, "Go.").result
+    assert results_of(result.message.parts)[:2] == [("c1", "success", 3), ("c2", "success", 8)]
+    assert results_of(result.message.parts)[2][1] == "error"
+    assert [type(error) for error in told].count(LookupError) == 2

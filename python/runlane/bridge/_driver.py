@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, Generic, TypeVar, get_args
+from typing import Final, Generic, TypeVar, cast, get_args
 
 import anyio
+from pydantic import JsonValue
 
 from runlane.bridge._nodes import DurableNodes, Streamed
 from runlane.bridge._provider import TurnProvider
@@ -24,7 +25,7 @@ from runlane.flow import (
     RequestRuntime,
 )
 from runlane.ids import IdSource, RandomIds
-from runlane.models import ModelPart, ResolvedModel, TextDelta
+from runlane.models import ModelPart, ResolvedModel, TextDelta, repair_text, repair_value
 from runlane.records import TextPart, ToolResultPart
 from runlane.runner import ModelOutputEvent
 from runlane.runtime import Turn, TurnFinished, TurnOutcome, TurnStopped
@@ -210,12 +211,16 @@ def start_state(turn: Turn, /) -> dict[str, object]:
 
 
 def answer_of(value: object, /) -> tuple[TextPart, ...]:
-    """Return the answer a completion value stands for, unless the host makes its own.
+    """Return the answer a completion value stands for, unless the host makes its own; lone surrogates become U+FFFD.
 
     Raises:
         CanonicalJsonError: The value is neither text nor JSON.
     """
-    text = value if isinstance(value, str) else canonical_record_json(value).decode()
+    text = (
+        repair_text(value)
+        if isinstance(value, str)
+        else canonical_record_json(repair_value(cast("JsonValue", value))).decode()
+    )
     return (TextPart(text=text),) if text else ()
 
 

@@ -23,7 +23,7 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
 
-from runlane.contracts import MaybeAwaitable, require_sync, resolve
+from runlane.contracts import MaybeAwaitable, require_sync, resolve, stray_ends
 from runlane.errors import InvalidValueError, UsageError
 
 __all__ = ["BoundedSink", "DropReason", "SinkDrop", "SinkError", "SinkLimits", "SinkStatus", "let_go"]
@@ -356,7 +356,7 @@ class BoundedSink(Generic[E]):
     async def _carry(self, entry: _Entry[E]) -> None:
         failed: _Count = "failed"
         try:
-            with anyio.fail_after(self._limits.write_timeout):
+            with anyio.fail_after(self._limits.write_timeout), stray_ends("write"):
                 event: E | None = entry.event
                 if entry.preparation is not None:
                     failed = "preparation_failed"
@@ -406,13 +406,13 @@ class BoundedSink(Generic[E]):
 
     def _tell_drop(self, event: E, reason: DropReason) -> None:
         if self._on_drop is not None:
-            with suppress(Exception):  # nobody is left to tell
+            with suppress(Exception), stray_ends("on_drop"):  # nobody is left to tell
                 self._on_drop(SinkDrop(event, reason))
 
     def _fail(self, event: E, error: Exception, count: _Count) -> None:
         self._counts[count] += 1
         if self._on_sink_error is not None:
-            with suppress(Exception):  # nobody is left to tell
+            with suppress(Exception), stray_ends("on_sink_error"):  # nobody is left to tell
                 self._on_sink_error(SinkError(event, error))
 
 

@@ -43,6 +43,7 @@ from runlane.models._messages import (
     model_protocol_error,
     validate_messages,
 )
+from runlane.models._part_check import check_part
 from runlane.models._port import (
     ChatProvider,
     ModelOptions,
@@ -146,6 +147,7 @@ __all__ = [
     "UsageNormalizer",
     "UsageReport",
     "add_usage",
+    "check_part",
     "classify_provider_failure",
     "collect",
     "count_text_chars",

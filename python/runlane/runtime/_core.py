@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import anyio
 
 from runlane.clock import Clock
-from runlane.contracts import CancelToken, MaybeAwaitable, resolve, sync_result
+from runlane.contracts import CancelToken, MaybeAwaitable, resolve, stray_ends, sync_result
 from runlane.errors import UsageError
 from runlane.ids import IdSource
 from runlane.models import ChatProvider, ResolvedModel
@@ -135,7 +135,8 @@ class RuntimeCore:
         choose = self.config.runs.key
         if choose is None:
             return conversation_id
-        name: object = sync_result(choose(conversation_id, context), argument="runs.key")
+        with stray_ends("runs.key"):
+            name: object = sync_result(choose(conversation_id, context), argument="runs.key")
         if not isinstance(name, str) or not name:
             got = "an empty one" if isinstance(name, str) else type(name).__name__
             raise UsageError(f"must give the name of a lane, not {got}", argument="runs.key")

@@ -8,16 +8,12 @@ from dataclasses import replace
 from runlane.errors import InvalidValueError
 from runlane.models import (
     FileOutput,
-    FinishReport,
-    FunctionCallDelta,
     ModelPart,
     OpaqueOutput,
     ReasoningDelta,
-    ResponseInfo,
     SourceOutput,
     TextDelta,
-    UsageReport,
-    model_protocol_error,
+    check_part,
     repair_object,
     repair_text,
 )
@@ -73,6 +69,8 @@ class Intake:
             UsageError: Once awaited: it is a file, and nothing is configured to keep it.
         """
         if isinstance(part, TextDelta):
+            if type(part.text) is not str:
+                check_part(part)
             if not part.text:
                 return None
             text = repair_text(part.text)
@@ -80,6 +78,7 @@ class Intake:
             self._voice.text(text)
             return None
         if isinstance(part, ReasoningDelta):
+            check_part(part)
             thought = _repaired(part)
             self._voice.reasoning(thought, self._draft.add_reasoning(thought, self.provider_id))
             return None
@@ -94,6 +93,7 @@ class Intake:
 
     def _take_quietly(self, part: ModelPart) -> Awaitable[None] | None:
         """Take what no transient event speaks of."""
+        check_part(part)
         match part:
             case SourceOutput():
                 self._draft.add(_source(part))
@@ -102,10 +102,8 @@ class Intake:
                 self._draft.add(ProviderPart(envelope=validated(ProviderEnvelope, envelope, argument="opaque output")))
             case FileOutput():
                 return self._keep(part)
-            case FunctionCallDelta() | UsageReport() | ResponseInfo() | FinishReport():
-                pass
             case _:
-                model_protocol_error(f"the provider yielded {type(part).__name__}, which is no part of a response")
+                pass
         return None
 
     async def _keep(self, file: FileOutput) -> None:

@@ -28,6 +28,7 @@ from runlane.models import (
     ResponseInfo,
     TextDelta,
     UsageReport,
+    check_part,
 )
 from runlane.runtime._idle_watch import IdleWatch, Watched
 from runlane.runtime._turn_writer import TurnWriter
@@ -190,6 +191,7 @@ class LiveStep:
         if isinstance(part, TextDelta):
             is_output = bool(part.text)
         elif isinstance(part, FunctionCallDelta):
+            check_part(part)
             self._has_calls = True
             is_output = bool(part.arguments)
         elif isinstance(part, ReasoningDelta):
@@ -208,13 +210,16 @@ class LiveStep:
     def _note_fact(self, part: ModelPart) -> None:
         match part:
             case FinishReport():
+                check_part(part)
                 self.finish = part
                 if self._has_calls:
                     # A call without arguments is output once it is complete.
                     self._note_output()
             case UsageReport():
+                check_part(part)
                 self._writer.spend.report(part.usage)
             case ResponseInfo():
+                check_part(part)
                 self.response = part
             case _:
                 pass

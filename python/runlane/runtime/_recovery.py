@@ -25,7 +25,7 @@ from typing import Final, Literal, TypeAlias
 
 import anyio
 
-from runlane.contracts import CancelToken, MaybeAwaitable, resolve
+from runlane.contracts import CancelToken, MaybeAwaitable, resolve, stray_ends
 from runlane.errors import InvalidValueError, RuntimeClosedError, RuntimeConflictError, UsageError
 from runlane.records import ControlPart, Message, Ownership, Run
 from runlane.runtime._acquiring import abandon_command, ended_result
@@ -267,8 +267,9 @@ class Recovery:
     async def _decision(self, asked: RecoveryInput) -> RecoveryDecision:
         if self._decide is None:
             return asked.default
-        chosen: RecoveryDecision | Awaitable[RecoveryDecision] = self._decide(asked)
-        return await resolve(chosen)
+        with stray_ends("decide"):
+            chosen: RecoveryDecision | Awaitable[RecoveryDecision] = self._decide(asked)
+            return await resolve(chosen)
 
     def _default(self, item: RecoverableDescriptor) -> RecoveryDecision:
         run = item.run
@@ -310,7 +311,8 @@ class Recovery:
         """Put a queued run into its lane."""
         context: object = run.request
         if self._resolve_context is not None:
-            context = await resolve(self._resolve_context(asked))
+            with stray_ends("resolve_context"):
+                context = await resolve(self._resolve_context(asked))
         if self._gate.closed:
             raise RuntimeClosedError
         lane = self._core.lane_of(run.conversation_id, context)

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Final, TypedDict
 
 from runlane.clock import Clock
-from runlane.contracts import get_error_info
+from runlane.contracts import get_error_info, stray_ends
 from runlane.diagnostics import diagnostic_error
 from runlane.models import FinishReport, ResolvedModel, ResponseInfo
 from runlane.observability import (
@@ -215,5 +215,6 @@ class RunReport:
 
 
 def _emit(observer: RunEventSink, event: RunEvent) -> None:
-    with suppress(Exception):  # an operator's sink never fails a run, and has nobody else to tell
+    # An operator's sink never fails a run, and has nobody else to tell.
+    with suppress(Exception), stray_ends("observers"):
         observer.emit(event)

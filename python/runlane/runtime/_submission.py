@@ -116,7 +116,8 @@ class Submissions:
 
     def _enter(self, given: SubmittedInput, ids: RecordIds, policy: InputPolicy | None) -> Submission:
         """Choose how an input goes on, and have its conversation underway."""
-        context = self._core.config.protocol.parse_context(given.context)
+        with stray_ends("context"):
+            context = self._core.config.protocol.parse_context(given.context)
         runs, conversation_id = self._core.config.runs, given.conversation_id
         if policy is None:
             policy = runs.policy if isinstance(runs.policy, str) else _chosen(runs.policy, given)
@@ -386,4 +387,5 @@ def _reused(key: str) -> RuntimeConflictError:
 
 
 def _chosen(choose: ChoosePolicy, given: SubmittedInput) -> InputPolicy:
-    return check_policy(sync_result(choose(given), argument="runs.policy"), "runs.policy")
+    with stray_ends("runs.policy"):
+        return check_policy(sync_result(choose(given), argument="runs.policy"), "runs.policy")

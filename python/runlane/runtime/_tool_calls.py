@@ -149,6 +149,7 @@ class RunTools:
             ids=core.ids,
             tell_progress=self._progress,
             on_failure=core.config.tools.on_error,
+            max_output_bytes=core.config.tools.max_output_bytes,
         )
         self._mounted = await mount_tools(core.tools, fence=self.fence, turn_facts=facts, app=self._app)
 

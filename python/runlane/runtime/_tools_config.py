@@ -9,6 +9,7 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 from runlane.contracts import MaybeAwaitable, require_sync
 from runlane.errors import InvalidValueError, UsageError
 from runlane.records import ToolApprovalRequestPart, ToolCallPart
+from runlane.runtime._config_checks import whole
 from runlane.tools import ApprovalSeal, OnToolFailure
 
 __all__ = ["ApprovalAnswer", "AuthorizeAnswer", "ToolsConfig"]
@@ -50,6 +51,9 @@ class ToolsConfig:
         unknown_effect: What becomes of a call whose process died after its handler was entered, if its tool is not
             `idempotent`: nobody knows whether it ran, and it is never run again by itself. `ask` ends the run with a
             request for approval: to run it again, or not. `tell` lets the model know and go on.
+        max_output_bytes: How large the JSON of one call's output may be, in canonical form; 1 MiB (as much as a call's
+            arguments), None for any size. A larger one is neither kept nor shown: the model is told
+            `tool.output_too_large`, the size and the limit, and that the tool has run.
         authorize_answer: Asked before the answer to an open approval counts, whoever submits it; or None. It says why
             the answer is refused: then the submission rejects with `ApprovalRejectedError`, the refusal is on record,
             and the call still waits.
@@ -62,6 +66,7 @@ class ToolsConfig:
 
     approval_key: bytes | None = field(default=None, repr=False)
     unknown_effect: Literal["ask", "tell"] = "ask"
+    max_output_bytes: int | None = 1_048_576
     authorize_answer: AuthorizeAnswer | None = None
     on_error: OnToolFailure | None = None
 
@@ -71,6 +76,8 @@ class ToolsConfig:
             raise InvalidValueError(
                 f"must be ask or tell, got {self.unknown_effect!r}", argument="tools.unknown_effect"
             )
+        if self.max_output_bytes is not None:
+            whole(self.max_output_bytes, "tools.max_output_bytes")
         if self.authorize_answer is not None and not callable(self.authorize_answer):
             raise UsageError("must be callable or None", argument="tools.authorize_answer")
         if self.on_error is not None:

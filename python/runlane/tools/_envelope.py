@@ -14,16 +14,21 @@ from runlane.errors import CanonicalJsonError, ToolError
 from runlane.models import repair_value
 from runlane.records import JsonObject
 
-__all__ = ["INTERNAL_ERROR", "as_json", "error_envelope"]
+__all__ = ["INTERNAL_ERROR", "TOO_LARGE", "as_json", "error_envelope"]
 
 INTERNAL_ERROR: Final = "tool.internal"
 """The code of a failure that its tool did not mean for the model."""
+
+TOO_LARGE: Final = "tool.output_too_large"
+"""The code of a call whose tool returned more than may be kept."""
 
 _DEEPEST: Final = 480
 _MAX_CODE: Final = 128
 
 
-def as_json(value: object, present: Callable[[Any], JsonValue] | None = None, /) -> JsonValue:
+def as_json(
+    value: object, present: Callable[[Any], JsonValue] | None = None, /, *, max_bytes: int | None = None
+) -> JsonValue:
     """Return an output as JSON: models, dataclasses, dates and the like by their usual form.
 
     Lone surrogates become U+FFFD. What has no JSON form, or is nested deeper than a record may be, becomes a
@@ -32,15 +37,28 @@ def as_json(value: object, present: Callable[[Any], JsonValue] | None = None, /)
     Args:
         value: What the tool returned.
         present: Makes the JSON instead; what it raises is raised.
+        max_bytes: How large the JSON may be, in canonical form; None for any size.
+
+    Raises:
+        ToolError: It is larger (`tool.output_too_large`); the tool has run all the same, which its hint says.
     """
     found: Any = value if present is None else sync_result(present(value), argument="present")
     try:
-        return _mended(found) if _is_json(found) is None else _copied(found)
+        body = _json_of(found)
+        made, body = (_copied(found), body) if body is not None else _mended(found)
     except (CanonicalJsonError, ValueError, TypeError, RecursionError):
         return {"message": "Non-JSON tool output omitted"}
+    if max_bytes is not None and len(body) > max_bytes:
+        raise ToolError(
+            TOO_LARGE,
+            retryable=False,
+            details={"bytes": len(body), "max_bytes": max_bytes},
+            hint="The tool has run, but its output is too large to be kept or shown. Ask it for less.",
+        )
+    return made
 
 
-def _is_json(value: object) -> bytes | None:
+def _json_of(value: object) -> bytes | None:
     """Return the canonical form of what is plain JSON already, as most outputs are."""
     try:
         return canonical_record_json(value, max_depth=_DEEPEST)
@@ -53,27 +71,37 @@ def _copied(value: object) -> JsonValue:
     return made
 
 
-def _mended(value: Any) -> JsonValue:  # noqa: ANN401 - whatever a tool returned
+def _mended(value: Any) -> tuple[JsonValue, bytes]:  # noqa: ANN401 - whatever a tool returned
     """Return the JSON of what is not plain JSON yet: keys mended first, for they cannot be converted otherwise."""
     made = repair_value(_copied(repair_value(value)))
-    canonical_record_json(made, max_depth=_DEEPEST)
-    return made
+    return made, canonical_record_json(made, max_depth=_DEEPEST)
 
 
-def error_envelope(error: BaseException, /) -> JsonObject:
+def error_envelope(error: BaseException, /, *, max_bytes: int | None = None) -> JsonObject:
     """Return what a model is told of a failed call.
 
     A `ToolError` shows its code, `retryable`, details and hint. Of anything else it learns only that the tool failed:
     no type, no message, no cause.
+
+    Args:
+        error: The failure.
+        max_bytes: How large the envelope may be; a larger one loses its details, then its hint.
 
     Example:
         >>> error_envelope(RuntimeError("password=hunter2"))
         {'error': 'tool.internal', 'retryable': None}
     """
     try:
-        return _typed(error) if isinstance(error, ToolError) else _internal()
+        return _within(_typed(error), max_bytes) if isinstance(error, ToolError) else _internal()
     except Exception:  # noqa: BLE001 - a foreign subclass may do anything when it is looked at
         return _internal()
+
+
+def _within(envelope: JsonObject, max_bytes: int | None) -> JsonObject:
+    for name in ("details", "_hint"):
+        if max_bytes is not None and len(canonical_record_json(envelope, max_depth=_DEEPEST)) > max_bytes:
+            envelope.pop(name, None)
+    return envelope
 
 
 def _internal() -> JsonObject:

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeAlias
 from pydantic import JsonValue
 
 from runlane.clock import Clock
-from runlane.contracts import CancelToken, Id, Issue, sync_result
+from runlane.contracts import CancelToken, Id, Issue, stray_ends, sync_result
 from runlane.diagnostics import CreateDiagnosticsOptions, DiagnosticContext, create_diagnostics
 from runlane.errors import ToolArgumentsError, ToolDeniedError, ToolFenceError, UnknownToolError, UsageError
 from runlane.ids import IdSource
@@ -47,6 +47,7 @@ class ToolTurnFacts:
         tell_progress: Where progress goes, or None.
         on_failure: See `OnToolFailure`.
         diagnostics: Where invocations are recorded.
+        max_output_bytes: How large the JSON of one call's output may be, or None.
     """
 
     run_id: str
@@ -58,6 +59,7 @@ class ToolTurnFacts:
     tell_progress: TellCallProgress | None = None
     on_failure: OnToolFailure | None = None
     diagnostics: DiagnosticContext | None = None
+    max_output_bytes: int | None = None
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -196,8 +198,8 @@ class MountedTools:
             raise UsageError("was refused and cannot be carried out", argument="call")
         gate = _FenceGate(self._fence, self._fence.context(call_id=call.call_id, idempotency_key=mounted.key))
         try:
-            result = await pipeline.carry_out(invocation, gate)
-            output = as_json(result.value, invocation.tool.definition.present)
+            value = await self._value(pipeline, mounted, invocation, gate)
+            output = as_json(value, invocation.tool.definition.present, max_bytes=self._facts.max_output_bytes)
         except Exception as error:
             if error is gate.failure:
                 raise
@@ -207,6 +209,18 @@ class MountedTools:
             if isinstance(progress, CallProgress):
                 progress.end()
         return ToolResultPart(call_id=call.call_id, tool_name=call.tool_name, outcome="success", output=output)
+
+    async def _value(
+        self, pipeline: Pipeline, mounted: MountedCall, invocation: Invocation, gate: _FenceGate
+    ) -> object:
+        """Return what the tool returned; what somebody raises who is only told of that does not take it back."""
+        try:
+            return (await pipeline.carry_out(invocation, gate)).value
+        except Exception as error:
+            if invocation.result is None:
+                raise
+            self._report(mounted.call, error)
+            return invocation.result.value
 
     def _asked(self, call: ToolCallPart, key: str) -> Asked:
         facts = self._facts
@@ -248,11 +262,15 @@ class MountedTools:
         signal = self._facts.signal
         if isinstance(error, ToolFenceError) or (signal.cancelled and error is signal.error()):
             raise error
-        if self._facts.on_failure is not None:
-            with suppress(Exception):
-                sync_result(self._facts.on_failure(call, error), argument="on_failure")
-        output: JsonValue = error_envelope(error)
+        self._report(call, error)
+        output: JsonValue = error_envelope(error, max_bytes=self._facts.max_output_bytes)
         return ToolResultPart(call_id=call.call_id, tool_name=call.tool_name, outcome="error", output=output)
+
+    def _report(self, call: ToolCallPart, error: Exception) -> None:
+        """Tell the operator what went wrong; nobody is left to tell if that does, too."""
+        if self._facts.on_failure is not None:
+            with suppress(Exception), stray_ends("on_failure"):
+                sync_result(self._facts.on_failure(call, error), argument="on_failure")
 
 
 class _FenceGate:

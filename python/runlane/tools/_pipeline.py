@@ -94,6 +94,7 @@ class Invocation:
         authorization: What `authorize` said; `ask` also if the definition wants an approval.
         timeout: Seconds for the handlers.
         has_slot: It holds a thread's slot already.
+        result: What came of it, once it succeeded: whatever those raise who are told afterwards.
     """
 
     tool: AnyTool
@@ -105,6 +106,7 @@ class Invocation:
     trace: Trace
     timeout: float | None
     has_slot: bool = False
+    result: ToolResult[object] | None = None
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -249,10 +251,13 @@ class Pipeline:
             await self._left(course, error, context.signal, call.trace)
             raise
         course.close()
-        await call.trace.succeed(output)
-        await call.trace.finish(course)
-        await self._tell(course)
-        return InvocationResult(output, course.receipt(identity=context.identity, run_id=context.run_id))
+        receipt = course.receipt(identity=context.identity, run_id=context.run_id)
+        result = call.result = InvocationResult(output, receipt)
+        with stray_ends("ports.observer"):
+            await call.trace.succeed(output)
+            await call.trace.finish(course)
+            await self._tell(course)
+        return result
 
     async def refuse(self, call: Invocation, error: Exception, /) -> None:
         """Settle an admitted call that will not run."""
@@ -301,10 +306,10 @@ class Pipeline:
         if isinstance(error, Exception):
             annotate_error(error, _place(course.tool_id, course.invocation_id))
         with anyio.move_on_after(_OBSERVE_WITHIN, shield=True):
-            with suppress(Exception):  # the earlier failure leaves
+            with suppress(Exception), stray_ends("diagnostics"):  # the earlier failure leaves
                 if trace is not None:
                     await trace.finish(course)
-            with suppress(Exception):
+            with suppress(Exception), stray_ends("ports.observer"):
                 await self._tell(course)
 
     async def _tell(self, course: Course) -> None:
