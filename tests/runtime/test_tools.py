@@ -339,8 +339,8 @@ async def test_whoever_is_only_told_of_a_call_does_not_take_its_result_back() ->
     async def observe(_: object) -> None:
         raise LookupError("observer")
 
-    options: ToolRegistryOptions[Any] = ToolRegistryOptions(tools=[add, double], ports=ToolRegistryPorts(observer=observe))
-    registry = ToolRegistry(options)
+    ports: ToolRegistryPorts[Any] = ToolRegistryPorts(observer=observe)
+    registry = ToolRegistry(ToolRegistryOptions(tools=[add, double], ports=ports))
     registry.seal()
     config = RuntimeConfig(tools=ToolsConfig(on_error=lambda _, error: told.append(error)))
     model = ScriptedModel(
