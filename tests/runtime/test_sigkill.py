@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 _ANSWER = "".join(f"word{number} " for number in range(40))
 _CONVERSATIONS = ("a", "b", "c")
-_KILLS = 200 if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else 10
+_KILLS = 200 if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else 5
 
 
 def _stream() -> bytes:

@@ -175,6 +175,9 @@ class SqliteRows(Rows):
         self._load_named(view, names, number)
         view.drafts = {run_id: self.draft(conversation_id, run_id) for run_id in names.drafts}
         view.span = self._span(view, names)
+        if self._cache is not None:
+            for run_id in view.ended:  # no command changes an ended run: its number would only take room
+                self._run_numbers.pop((conversation_id, run_id), None)
         return view
 
     def _load_runs(self, view: View, names: Names) -> None:
