@@ -8,7 +8,7 @@ import apsw
 import pytest
 from typing_extensions import override
 
-from runlane.errors import FormatError, RecordCorruptError, RecordTooNewError, StoreError
+from runlane.errors import FormatError, RecordCorruptError, RecordTooNewError, StoreDamagedError, StoreError
 from runlane.store import AcquireRun, ConversationReader, ReadEvents, decode_event
 from runlane.store.sqlite import SqliteStore
 from runlane.testing._store_kit import START, Lane
@@ -166,6 +166,25 @@ async def test_a_message_that_contradicts_its_row_is_refused(tmp_path: Path, cha
     async with SqliteStore(path) as store:
         with pytest.raises(RecordCorruptError):
             await store.load_run("c1", "a")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE run SET assistant_message_id = CAST(x'ff61' AS TEXT)",
+        "UPDATE message SET role = CAST(x'c0af' AS TEXT)",
+        "UPDATE event SET kind = CAST(x'80' AS TEXT)",
+        "UPDATE conversation SET changed_at = CAST(x'eda080' AS TEXT)",
+    ],
+)
+async def test_a_text_that_is_not_unicode_is_damage(tmp_path: Path, statement: str) -> None:
+    """A text column whose bytes are no UTF-8 is reported as a damaged file, not as an accident inside."""
+    path = tmp_path / "store.db"
+    await _fill(path)
+    _change(path, statement)
+    async with SqliteStore(path) as store:
+        with pytest.raises(StoreDamagedError, match="not UTF-8"):
+            await _read_everything(store)
 
 
 async def test_a_changed_body_is_noticed_by_its_hash(tmp_path: Path) -> None:

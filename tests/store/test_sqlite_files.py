@@ -21,7 +21,7 @@ from runlane.errors import (
 )
 from runlane.store import ReadEvents
 from runlane.store.sqlite import SqliteOptions, SqliteStore
-from runlane.store.sqlite._schema import APPLICATION_ID, SCHEMA_VERSION, TABLES
+from runlane.store.sqlite._schema import APPLICATION_ID, DEFINITIONS, SCHEMA_VERSION
 from runlane.testing._store_kit import Lane
 
 pytestmark = pytest.mark.anyio
@@ -98,6 +98,11 @@ async def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
         (f"PRAGMA user_version = {SCHEMA_VERSION + 1}", StoreTooNewError),
         ("PRAGMA user_version = 0", StoreDamagedError),
         ("DROP TABLE receipt", StoreDamagedError),
+        ("DROP INDEX event_by_id", StoreDamagedError),
+        ("ALTER TABLE message RENAME COLUMN status TO state", StoreDamagedError),
+        ("ALTER TABLE run ADD COLUMN more TEXT", StoreDamagedError),
+        ("CREATE TRIGGER t AFTER INSERT ON message BEGIN DELETE FROM receipt; END", StoreDamagedError),
+        ("CREATE VIEW v AS SELECT * FROM message", StoreDamagedError),
         ("PRAGMA application_id = 7", StoreForeignError),
     ],
 )
@@ -148,14 +153,14 @@ async def test_a_folder_in_the_way_is_refused(tmp_path: Path) -> None:
 async def test_a_failed_migration_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A migration that fails halfway is rolled back whole; the next opening starts from the beginning."""
     path = tmp_path / "store.db"
-    broken = ("CREATE TABLE meta (key TEXT);\nCREATE TABLE half (x);\nCREATE TABLE half (x);\n",)
+    broken = (("CREATE TABLE meta (key TEXT)", "CREATE TABLE half (x)", "CREATE TABLE half (x)"),)
     with monkeypatch.context() as patch:
-        patch.setattr("runlane.store.sqlite._open.MIGRATIONS", broken)
+        patch.setattr("runlane.store.sqlite._open.STATEMENTS", broken)
         assert isinstance(await _error_of_opening(path), StoreError)
     await _fill(path)
     connection = apsw.Connection(str(path))
-    tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-    assert tables == TABLES
+    made = {name: sql for name, sql in connection.execute("SELECT name, sql FROM sqlite_schema") if sql is not None}
+    assert made == DEFINITIONS
     assert connection.pragma("application_id") == APPLICATION_ID
     connection.close()
 

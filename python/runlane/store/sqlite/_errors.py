@@ -71,6 +71,9 @@ def typed_error(error: BaseException, location: str, /) -> BaseException:
         typed = store_error(error, location)
     elif isinstance(error, UnicodeEncodeError):
         typed = InvalidValueError("a text holds a lone surrogate", argument="id")
+    elif isinstance(error, UnicodeDecodeError):
+        problem = "a text in the file is not UTF-8; the file is corrupt; keep a copy and restore a backup"
+        typed = StoreDamagedError(problem, store=location)
     else:
         typed = StoreError(f"the transaction failed ({type(error).__name__}: {error})", store=location)
     typed.__cause__ = error

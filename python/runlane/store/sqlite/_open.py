@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import apsw
 
@@ -21,7 +21,10 @@ from runlane.errors import (
 )
 from runlane.store.sqlite._errors import typed
 from runlane.store.sqlite._presence import Presence, open_beside
-from runlane.store.sqlite._schema import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION, TABLES
+from runlane.store.sqlite._schema import APPLICATION_ID, DEFINITIONS, SCHEMA_VERSION, STATEMENTS
+
+if TYPE_CHECKING:
+    from apsw import SQLiteValue
 
 __all__ = ["Durability", "connect", "prepare"]
 
@@ -264,8 +267,10 @@ def _bring_up_to_date(connection: apsw.Connection, path: Path, store_id: str) ->
     name = str(path)
     application = connection.pragma("application_id")
     version = int(connection.pragma("user_version") or 0)
-    tables = {str(row[0]) for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-    if application == 0 and not tables:
+    held = {
+        str(item): (kind, sql) for kind, item, sql in connection.execute("SELECT type, name, sql FROM sqlite_schema")
+    }
+    if application == 0 and not held:
         version = 0
         connection.pragma("page_size", _PAGE_SIZE)
         connection.pragma("auto_vacuum", "INCREMENTAL")
@@ -275,21 +280,36 @@ def _bring_up_to_date(connection: apsw.Connection, path: Path, store_id: str) ->
         raise StoreDamagedError("the database does not say which version it has", store=name)
     elif version > SCHEMA_VERSION:
         raise StoreTooNewError(f"has schema {version}, this program knows {SCHEMA_VERSION}; upgrade it", store=name)
-    elif missing := TABLES - tables:
-        raise StoreDamagedError(f"table {min(missing)!r} is missing", store=name)
+    elif version == SCHEMA_VERSION:
+        _check_schema(held, name)
     if connection.pragma("journal_mode", "WAL") != "wal":
         raise StoreUnavailableError("cannot keep a write-ahead log there", store=name)
     if version < SCHEMA_VERSION:
         _migrate(connection, version, store_id)
 
 
+def _check_schema(held: dict[str, tuple[SQLiteValue, SQLiteValue]], location: str) -> None:
+    """Refuse a file whose tables or indexes are not as this version makes them, or in which something else runs.
+
+    Raises:
+        StoreDamagedError: They are not, or it does.
+    """
+    for name, definition in DEFINITIONS.items():
+        if name not in held:
+            raise StoreDamagedError(f"{name!r} is missing; restore a backup", store=location)
+        if held[name][1] != definition:
+            raise StoreDamagedError(f"the definition of {name!r} was changed; restore a backup", store=location)
+    for name, (kind, _) in held.items():
+        if kind in {"trigger", "view"}:
+            raise StoreDamagedError(f"{kind} {name!r} is none of a store's; drop it", store=location)
+
+
 def _migrate(connection: apsw.Connection, version: int, store_id: str) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for step in MIGRATIONS[version:]:
-            for statement in step.split(";\n"):
-                if statement.strip():
-                    connection.execute(statement)
+        for step in STATEMENTS[version:]:
+            for statement in step:
+                connection.execute(statement)
         if version == 0:
             connection.execute("INSERT INTO meta VALUES ('store_id', ?)", (store_id,))
         connection.pragma("application_id", APPLICATION_ID)

@@ -20,14 +20,10 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["APPLICATION_ID", "MIGRATIONS", "SCHEMA_VERSION", "TABLES"]
+__all__ = ["APPLICATION_ID", "DEFINITIONS", "SCHEMA_VERSION", "STATEMENTS"]
 
 APPLICATION_ID: Final = 0x524C4E45
 """`RLNE` in the header of the file: it is ours."""
-
-TABLES: Final = frozenset(
-    {"meta", "conversation", "run", "active_run", "message", "body", "draft", "receipt", "seed", "event", "owner"}
-)
 
 _FIRST: Final = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
@@ -151,3 +147,16 @@ MIGRATIONS: Final[tuple[str, ...]] = (_FIRST,)
 """Step n brings version n - 1 to n; each runs in one transaction, and none is ever changed once released."""
 
 SCHEMA_VERSION: Final = len(MIGRATIONS)
+
+
+def _statements(step: str) -> tuple[str, ...]:
+    return tuple(statement.strip() for statement in step.split(";\n") if statement.strip())
+
+
+STATEMENTS: Final = tuple(_statements(step) for step in MIGRATIONS)
+"""The statements of each migration."""
+
+DEFINITIONS: Final = {
+    statement.partition(" (")[0].split(" ON ")[0].split(" ")[-1]: statement for statement in STATEMENTS[0]
+}
+"""Every table and index of a file of this version, by name, as SQLite keeps their definitions."""
