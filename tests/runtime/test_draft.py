@@ -1,5 +1,6 @@
 """The answer as it grows, against a draft that is written whole each time."""
 
+import sys
 from datetime import UTC, datetime
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from runlane.models import ReasoningDelta
 from runlane.records import ControlPart, Part, ReasoningPart, Run, SourcePart, TextPart
-from runlane.runtime._draft import Draft
+from runlane.runtime._draft import Draft, _Growing
 from runlane.store import DraftPatch
 
 _AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -101,6 +102,22 @@ def test_a_patch_costs_what_was_gained() -> None:
     patch, _ = draft.patch()
     assert patch is not None
     assert (patch.keep, patch.added, [grown.suffix for grown in patch.grown]) == (1, (), ["y"])
+
+
+def test_a_long_answer_takes_the_room_of_its_letters() -> None:
+    """Ten thousand words, a checkpoint every twenty: at most half more room than letters, and all can be read."""
+    draft, words = Draft(_RUN), [f"word{number} " for number in range(10_000)]
+    marks = []
+    for number, word in enumerate(words, 1):
+        draft.add_text(word)
+        if number % 20 == 0:
+            marks.append(draft.patch()[1])
+            draft.committed(marks[-1])
+    [growing] = draft._parts
+    assert isinstance(growing, _Growing)
+    assert sum(map(sys.getsizeof, growing.pieces)) + sys.getsizeof(growing.pieces) < 1.5 * len("".join(words))
+    for number in (0, 7, 499):
+        assert draft.view(marks[number], _AT).text == "".join(words[: 20 * (number + 1)])
 
 
 def test_a_view_stays_as_it_was() -> None:

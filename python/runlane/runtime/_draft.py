@@ -1,6 +1,7 @@
 """The answer as it grows: message parts out of stream parts, and what each checkpoint must add.
 
-Text is kept in pieces and joined only when somebody needs it whole, so that a long answer costs what it is long.
+Text is kept in pieces and joined only when somebody needs it whole, so that a long answer costs what it is long. What
+came between two checkpoints becomes one piece: a word alone takes six times the room of its letters.
 """
 
 from __future__ import annotations
@@ -43,6 +44,17 @@ class _Growing:
     provider: ProviderEnvelope | None = None
     saved_pieces: int = 0
     saved_provider: ProviderEnvelope | None = None
+    joined_pieces: int = 0
+
+    def join(self) -> int:
+        """Make one piece of those that came since the last time, and return how many there are.
+
+        Marks count pieces, and none is made but here: what an earlier mark counted stays as it was.
+        """
+        if len(self.pieces) > self.joined_pieces + 1:
+            self.pieces[self.joined_pieces :] = ["".join(self.pieces[self.joined_pieces :])]
+        self.joined_pieces = len(self.pieces)
+        return self.joined_pieces
 
     def part(self, pieces: int | None = None) -> TextPart | ReasoningPart:
         text = "".join(self.pieces if pieces is None else self.pieces[:pieces])
@@ -167,9 +179,7 @@ class Draft:
         )
         added = self.parts(self._saved)
         mark = DraftMark(
-            tuple(
-                (part, len(part.pieces), part.provider) if isinstance(part, _Growing) else part for part in self._parts
-            )
+            tuple((part, part.join(), part.provider) if isinstance(part, _Growing) else part for part in self._parts)
         )
         if not grown and not added and self._saved == self._durable:
             return None, mark
