@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import random
 from pathlib import Path
 
 import apsw
@@ -155,6 +156,27 @@ async def test_a_run_that_its_backlog_hides_is_not_begun(tmp_path: Path) -> None
     async with SqliteStore(path) as store:
         with pytest.raises(RecordCorruptError):
             await store.acquire_run(conversation_id="c1", run_id="c", expected_revision=0, owner_id="o")
+
+
+async def test_whatever_byte_is_changed_nothing_untyped_comes_out(tmp_path: Path, anyio_backend: str) -> None:
+    """A file with some bytes changed, anywhere, is read, or refused by an error of the store, and nothing else."""
+    chance = random.Random(f"bytes {anyio_backend}")  # noqa: S311  not for secrets
+    await _fill(tmp_path / "whole.db")
+    whole = (tmp_path / "whole.db").read_bytes()
+    refused = 0
+    for number in range(60):
+        changed = bytearray(whole)
+        for _ in range(chance.choice((1, 1, 4, 30))):
+            changed[chance.randrange(100, len(changed))] = chance.randrange(256)
+        path = tmp_path / f"{number}.db"
+        path.write_bytes(changed)
+        try:
+            async with SqliteStore(path, durability="relaxed") as store:
+                await _read_everything(store)
+                await store.purge_conversation("c9")
+        except StoreError:
+            refused += 1
+    assert 0 < refused < 60
 
 
 @pytest.mark.parametrize("change", ["role = 'user'", "status = 'failed'", "run_id = 'other'", "run_id = NULL"])

@@ -131,6 +131,17 @@ async def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
             await store.load_snapshot("c1")
 
 
+async def test_a_definition_that_is_not_unicode_is_damage(tmp_path: Path) -> None:
+    """A definition with bytes that are no UTF-8 is reported as damage, and the file keeps them."""
+    path = tmp_path / "store.db"
+    await _fill(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"lane_epoch INTEGER", b"lane_\xffpoch INTEGER"))
+    assert path.read_bytes() != whole
+    assert isinstance(await _error_of_opening(path), StoreDamagedError)
+    assert b"lane_\xffpoch" in path.read_bytes()
+
+
 async def test_a_link_and_an_open_folder_are_refused(tmp_path: Path) -> None:
     """A symbolic link is not followed, and a folder that everybody may write to is not trusted."""
     (tmp_path / "link.db").symlink_to(tmp_path / "target.db")

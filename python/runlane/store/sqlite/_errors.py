@@ -19,8 +19,10 @@ from runlane.errors import (
     StoreUnavailableError,
 )
 
-__all__ = ["commit_failure", "store_error", "typed", "typed_error"]
+__all__ = ["FILE_ERRORS", "commit_failure", "store_error", "typed", "typed_error"]
 
+FILE_ERRORS: Final = (apsw.Error, UnicodeDecodeError)
+"""What a file can bring about: SQLite's own errors, and a text in it that is none."""
 
 _MEANINGS: Final[tuple[tuple[tuple[type[apsw.Error], ...], type[StoreError], str], ...]] = (
     (
@@ -85,5 +87,5 @@ def typed(location: str, /) -> Iterator[None]:
     """Let nothing of SQLite out of a block but `StoreError`s."""
     try:
         yield
-    except apsw.Error as error:
-        raise store_error(error, location) from error
+    except FILE_ERRORS as error:
+        raise typed_error(error, location) from error

@@ -17,6 +17,7 @@ import apsw
 
 from runlane.store.sqlite._bell import Bell
 from runlane.store.sqlite._bridge import Post, post_to_this_loop
+from runlane.store.sqlite._errors import FILE_ERRORS
 from runlane.store.sqlite._host import Host
 from runlane.store.sqlite._owners import renew
 
@@ -162,7 +163,7 @@ class Keeper:
         while self._sleep():
             try:
                 connection = connection or self._connect()
-            except apsw.Error:
+            except FILE_ERRORS:
                 self._bell.wait(_POLL)
                 continue
             # Not one of these is kept from its turn by another one that fails.
@@ -176,7 +177,7 @@ class Keeper:
         """Do something; whether it worked. It is tried again soon; a lease that is not renewed runs out by itself."""
         try:
             step(connection)
-        except apsw.Error as error:
+        except FILE_ERRORS as error:
             if isinstance(error, apsw.FullError):
                 self.found_full()
             return False
