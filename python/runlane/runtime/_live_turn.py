@@ -119,7 +119,7 @@ class LiveTurn:
         self.prompt = prompt
         self.attempt = 1
         self.steps: list[FinishedStep] = []
-        self.tools = RunTools(core, writer, self._voice, signal, context, self.emit)
+        self.tools = RunTools(core, writer, self._voice, signal, context, self.emit, lambda: self.durability)
 
     @property
     def run(self) -> Run:

@@ -9,6 +9,7 @@
 | the same, a model request open or closed | E1 | requeue; what it said so far is dropped, its spend stays |
 | the same, a tool call recorded whose handler was not entered | E2 | requeue; the call is made now |
 | the same, entered, no result, the tool is idempotent | E3 | requeue; made again under the same key |
+| the same, the tool can `reconcile` | E4 | requeue; with proof the call has its result, without it is as below |
 | the same, any other tool | E5 | requeue; not made again: asked about or told, as `tools.unknown_effect` says |
 | the same, every call has its result | E6 | requeue; gone on from there |
 | the same, taken over more than `recovery.max_takeovers` times | X | abandon |

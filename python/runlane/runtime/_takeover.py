@@ -11,7 +11,7 @@ from runlane.runtime._left_open import LeftOpen, kept_parts
 
 __all__ = ["TakeoverClass", "takeover_evidence"]
 
-TakeoverClass: TypeAlias = Literal["I", "E0", "E1", "E2", "E3", "E5", "E6"]
+TakeoverClass: TypeAlias = Literal["I", "E0", "E1", "E2", "E3", "E4", "E5", "E6"]
 """What a run was doing; see the table in `runlane.runtime._recovery`."""
 
 
@@ -36,7 +36,7 @@ async def _with_tools(core: RuntimeCore, run: Run) -> TakeoverClass:
     if not left.kept:
         return "E1"
     classes = {await _of_call(core, run, call) for call in left.open_calls}
-    worst: tuple[TakeoverClass, ...] = ("E5", "E3", "E2")
+    worst: tuple[TakeoverClass, ...] = ("E5", "E4", "E3", "E2")
     return next((kind for kind in worst if kind in classes), "E6")
 
 
@@ -45,4 +45,6 @@ async def _of_call(core: RuntimeCore, run: Run, call: ToolCallPart) -> TakeoverC
     if await core.calls.read(lambda store: store.find_event(run.conversation_id, event_id)) is None:
         return "E2"
     known = None if core.tools is None else core.tools.get(call.tool_name)
-    return "E3" if known is not None and known.idempotent else "E5"
+    if known is None:
+        return "E5"
+    return "E3" if known.idempotent else "E4" if known.reconciles else "E5"

@@ -39,6 +39,7 @@ from runlane.tools import (
     ApprovalKind,
     MountedCall,
     MountedTools,
+    ToolDurability,
     ToolFenceConfig,
     ToolFenceContext,
     ToolFenceLifecycle,
@@ -101,8 +102,16 @@ class RunTools:
         waits: Whether a call waits for somebody's consent, which ends the turn.
     """
 
-    def __init__(
-        self, core: RuntimeCore, writer: TurnWriter, voice: RunVoice, signal: CancelToken, app: object, emit: Emit, /
+    def __init__(  # noqa: PLR0913, PLR0917 - what a run's tools are made of
+        self,
+        core: RuntimeCore,
+        writer: TurnWriter,
+        voice: RunVoice,
+        signal: CancelToken,
+        app: object,
+        emit: Emit,
+        durability: Callable[[], ToolDurability],
+        /,
     ) -> None:
         """Serve a run; nothing can be called before `mount`.
 
@@ -113,8 +122,10 @@ class RunTools:
             signal: Ends calls when it trips.
             app: The application's own value.
             emit: Adds a part to the answer.
+            durability: Gives the run's named work, for the tools that want it.
         """
         self._core = core
+        self._durability = durability
         self._writer = writer
         self._voice = voice
         self._signal = signal
@@ -150,6 +161,7 @@ class RunTools:
             tell_progress=self._progress,
             on_failure=core.config.tools.on_error,
             max_output_bytes=core.config.tools.max_output_bytes,
+            durability=self._durability,
         )
         self._mounted = await mount_tools(core.tools, fence=self.fence, turn_facts=facts, app=self._app)
 
@@ -231,6 +243,10 @@ class RunTools:
         if not was_entered or mounted.idempotent:
             return _Plan(mounted, was_entered=was_entered)
         self._tools.let_go(mounted)
+        proven = None if mounted.refusal is not None else await self._tools.reconcile(mounted)
+        if proven is not None:
+            mounted.refusal = proven
+            return _Plan(mounted)
         if may_ask and mounted.refusal is None and self._core.config.tools.unknown_effect == "ask":
             return _Plan(mounted, asks="effect-unknown")
         mounted.refusal = self._tools.failed(call, _outcome_unknown(None))

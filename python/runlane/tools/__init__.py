@@ -36,6 +36,7 @@ from runlane.tools._mount import (
     mount_tools,
 )
 from runlane.tools._ports import ToolAuthorization, ToolInvocationRequest, ToolRegistryOptions, ToolRegistryPorts
+from runlane.tools._reconcile import Reconcile, Reconciled
 from runlane.tools._registry import ToolRegistry
 from runlane.tools._signature import FunctionTool, ToolOptions, tool
 
@@ -54,6 +55,8 @@ __all__ = [
     "MountedCall",
     "MountedTools",
     "OnToolFailure",
+    "Reconcile",
+    "Reconciled",
     "RegisteredTool",
     "TellCallProgress",
     "ToolAuthorization",

@@ -52,6 +52,7 @@ class CompiledTool(Generic[In, Out, Ctx]):
             strict=definition.strict,
             as_intent=definition.as_intent,
             idempotent=definition.idempotent,
+            reconciles=definition.reconcile is not None,
             metadata=MappingProxyType(dict(definition.metadata)),
         )
 

@@ -21,6 +21,7 @@ from runlane.contracts import (
 )
 from runlane.errors import InvalidValueError, UsageError
 from runlane.tools._context import ToolExecutionContext
+from runlane.tools._reconcile import Reconcile
 
 __all__ = [
     "AsIntent",
@@ -105,6 +106,8 @@ class ToolDefinition(Generic[In, Out, Ctx]):
             input that says so.
         idempotent: Calling it again with the same idempotency key has no second effect. After a crash in the middle
             of a call such a tool is called again; any other is not, unless somebody agrees.
+        reconcile: Finds out, after a crash in the middle of a call, what came of it (`Reconcile`); for a tool that is
+            not `idempotent`. With proof the call has its result; without, nobody knows.
         title: A name for people.
         metadata: Facts for the host; never shown to a model.
 
@@ -127,12 +130,13 @@ class ToolDefinition(Generic[In, Out, Ctx]):
     present: Callable[[Out], JsonValue] | None = None
     needs_approval: bool | Callable[[In, ToolExecutionContext[Ctx]], MaybeAwaitable[bool]] = False
     idempotent: bool = False
+    reconcile: Reconcile[In, Ctx, Out] | None = None
     title: str | None = None
     metadata: Mapping[str, JsonValue] = field(default_factory=lambda: _NOTHING)
 
     def __post_init__(self) -> None:
         _check_words(self.id, self.description)
-        for name in ("run", "identity", "condition", "present"):
+        for name in ("run", "identity", "condition", "present", "reconcile"):
             value: object = getattr(self, name)
             if not callable(value) and (value is not None or name == "run"):
                 raise UsageError(f"of tool {self.id!r} must be callable", argument=name)
@@ -172,6 +176,7 @@ class RegisteredTool:
         input_schema: The JSON Schema of its input.
         output_schema: That of its output, if it is checked.
         idempotent: Whether calling it again with the same idempotency key has no second effect.
+        reconciles: Whether it can find out what came of a call that a crash cut off.
     """
 
     id: Id
@@ -182,6 +187,7 @@ class RegisteredTool:
     strict: bool
     as_intent: AsIntent
     idempotent: bool
+    reconciles: bool
     metadata: Mapping[str, JsonValue]
 
 

@@ -13,16 +13,17 @@ from pydantic import JsonValue
 from runlane.clock import Clock
 from runlane.contracts import CancelToken, Id, Issue, stray_ends, sync_result
 from runlane.diagnostics import CreateDiagnosticsOptions, DiagnosticContext, create_diagnostics
-from runlane.errors import ToolArgumentsError, ToolDeniedError, ToolFenceError, UnknownToolError, UsageError
+from runlane.errors import ToolArgumentsError, ToolDeniedError, ToolError, ToolFenceError, UnknownToolError, UsageError
 from runlane.ids import IdSource
 from runlane.models import ModelFunction
 from runlane.records import ToolCallPart, ToolResultPart
-from runlane.tools._context import ToolInvocationPorts
-from runlane.tools._envelope import as_json, error_envelope
+from runlane.tools._context import ToolDurability, ToolInvocationPorts
+from runlane.tools._envelope import TOO_LARGE, as_json, error_envelope
 from runlane.tools._fence import ToolFenceContext, ToolFenceLifecycle
 from runlane.tools._pipeline import Asked, CallFacts, Invocation, Pipeline
 from runlane.tools._ports import ToolInvocationRequest
 from runlane.tools._progress import CallProgress
+from runlane.tools._reconcile import reconciled
 from runlane.tools._registry import ToolRegistry, pipeline_of
 
 __all__ = ["MountedCall", "MountedTools", "OnToolFailure", "TellCallProgress", "ToolTurnFacts", "mount_tools"]
@@ -43,7 +44,8 @@ class ToolTurnFacts:
     Attributes:
         fencing_token: Of this execution.
         signal: Ends every call when it trips.
-        ports: Helpers every call gets, beside its progress.
+        ports: Helpers every call gets, beside its progress; what it has none of is the registry's own for the host.
+        durability: Makes the run's durability for the first call that needs one, or None.
         tell_progress: Where progress goes, or None.
         on_failure: See `OnToolFailure`.
         diagnostics: Where invocations are recorded.
@@ -60,6 +62,7 @@ class ToolTurnFacts:
     on_failure: OnToolFailure | None = None
     diagnostics: DiagnosticContext | None = None
     max_output_bytes: int | None = None
+    durability: Callable[[], ToolDurability] | None = None
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -186,6 +189,35 @@ class MountedTools:
             await self._pipeline.refuse(mounted.invocation, error)
         return self.failed(call, error)
 
+    async def reconcile(self, mounted: MountedCall, /) -> ToolResultPart | None:
+        """Return the result of a call whose handler was entered before, if its tool can prove what came of it.
+
+        What the tool raises, or if it takes too long, is told to the operator: nobody knows then.
+
+        Raises:
+            Exception: The reason of the tripped token.
+        """
+        call, signal = mounted.invocation, self._facts.signal
+        ask = None if call is None else call.tool.definition.reconcile
+        if call is None or ask is None:
+            return None
+        try:
+            found = await reconciled(ask, call.value, call.context)
+            if found is None:
+                return None
+            value = call.tool.parse_output(found.output)
+            output = as_json(value, call.tool.definition.present, max_bytes=self._facts.max_output_bytes)
+        except Exception as error:
+            if signal.cancelled and error is signal.error():
+                raise
+            if isinstance(error, ToolError) and error.code == TOO_LARGE:
+                return self.failed(mounted.call, error)
+            self._report(mounted.call, error)
+            return None
+        return ToolResultPart(
+            call_id=mounted.call.call_id, tool_name=mounted.call.tool_name, outcome="success", output=output
+        )
+
     async def carry_out(self, mounted: MountedCall, /) -> ToolResultPart:
         """Run an admitted call inside the fence, and return what the model and the record get of it.
 
@@ -224,7 +256,7 @@ class MountedTools:
 
     def _asked(self, call: ToolCallPart, key: str) -> Asked:
         facts = self._facts
-        ports, tell = facts.ports, facts.tell_progress
+        ports, tell = self._helpers(), facts.tell_progress
         if tell is not None:
             ports = replace(ports, progress=CallProgress(functools.partial(tell, call), facts.clock))
         request = ToolInvocationRequest(
@@ -243,6 +275,22 @@ class MountedTools:
                 idempotency_key=key,
                 fencing_token=facts.fencing_token,
             ),
+        )
+
+    def _helpers(self) -> ToolInvocationPorts:
+        """Return the helpers of a call: the run's own, and the host's for what the run has none of."""
+        facts, pipeline = self._facts, self._pipeline
+        ports = facts.ports
+        if facts.durability is not None and ports.durability is None:
+            ports = replace(ports, durability=facts.durability())
+        if pipeline is None or pipeline.ports.invocation_ports is None:
+            return ports
+        own = pipeline.helpers(self._app)
+        return ToolInvocationPorts(
+            model=ports.model or own.model,
+            cache=ports.cache or own.cache,
+            durability=ports.durability or own.durability,
+            progress=ports.progress or own.progress,
         )
 
     def _scope(self) -> DiagnosticContext:

@@ -201,7 +201,7 @@ class Pipeline:
             tool_id=tool.id,
             identity=tool.identity(request.input, value, course.invocation_id),
             call_id=request.call_id,
-            ports=self._helpers(request),
+            ports=self.helpers(request.app) if request.ports is None else request.ports,
             reporting=trace.reporting,
             idempotency_key=facts.idempotency_key,
             fencing_token=facts.fencing_token,
@@ -232,13 +232,19 @@ class Pipeline:
             raise UsageError(f"must return a ToolAuthorization, not {type(answer).__name__}", argument="authorize")
         return answer
 
-    def _helpers(self, request: ToolInvocationRequest) -> ToolInvocationPorts:
-        if request.ports is not None:
-            return request.ports
+    def helpers(self, app: object, /) -> ToolInvocationPorts:
+        """Return the helpers of an invocation for a host context.
+
+        Raises:
+            UsageError: `invocation_ports` gave something else.
+        """
         make = self.ports.invocation_ports
-        return (
-            ToolInvocationPorts() if make is None else sync_result(make(request.app), argument="ports.invocation_ports")
-        )
+        if make is None:
+            return ToolInvocationPorts()
+        made: object = sync_result(make(app), argument="ports.invocation_ports")
+        if not isinstance(made, ToolInvocationPorts):
+            raise UsageError(f"must give ToolInvocationPorts, not {type(made).__name__}", argument="invocation_ports")
+        return made
 
     # --- steps 5 to 9 --------------------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from runlane.errors import UsageError
 from runlane.tools._context import ToolExecutionContext
 from runlane.tools._definition import AsIntent, InvocationHandler, ToolCondition, ToolDefinition
 from runlane.tools._docstring import read_docstring
+from runlane.tools._reconcile import Reconcile
 
 __all__ = ["FunctionTool", "ToolOptions", "tool"]
 
@@ -45,6 +46,7 @@ class ToolOptions(TypedDict, total=False):
     identity: Callable[[dict[str, Any]], str] | None
     needs_approval: bool | Callable[[dict[str, Any], ToolExecutionContext[Any]], MaybeAwaitable[bool]]
     idempotent: bool
+    reconcile: Reconcile[dict[str, Any], Any, Any] | None
     title: str | None
     metadata: Mapping[str, JsonValue]
 
