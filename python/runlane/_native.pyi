@@ -426,13 +426,13 @@ def encode_lossless(
 
 # --- openai chat --------------------------------------------------------------------------------------------------
 
-def scan_chat_chunk(chunk: str, /) -> tuple[int, int, str] | None:
+def scan_chat_chunk(chunk: str, /) -> tuple[int, int, str] | tuple[int, int, str, str, str] | None:
     """Read a chunk of a chat completion if it has the common shape.
 
     Returns:
         What it adds: the kind (0 nothing, 1 text, 2 `reasoning`, 3 `reasoning_content`, 4 arguments of a call,
-        5 a finish reason), the
-        index of the call (0 for the other kinds), and the text. None for any other chunk, and for what is no JSON.
+        5 a finish reason, 6 a call), the index of the call (0 for the other kinds), and the text; of a call, the
+        arguments so far, its id and its name. None for any other chunk, and for what is no JSON.
     """
 
 # --- history ---

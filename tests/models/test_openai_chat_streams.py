@@ -158,6 +158,38 @@ def test_the_fast_scan_agrees_with_the_general_decoder(chunk: object) -> None:
         assert results[0] == results[1]
 
 
+_FRAGMENTS = st.fixed_dictionaries(
+    {
+        "function": st.fixed_dictionaries(
+            {},
+            optional={
+                "name": st.sampled_from(["f", "g", "", None]),
+                "arguments": st.sampled_from(["", "{}", "é", None]),
+            },
+        )
+    },
+    optional={
+        "index": st.sampled_from([0, 1, 2]),
+        "id": st.sampled_from(["a", "b", "", None]),
+        "type": st.just("function"),
+        "extra": st.just({"x": 1}),
+    },
+)
+
+
+@given(fragments=st.lists(st.lists(_FRAGMENTS, min_size=1, max_size=2), max_size=5), reasoning=st.booleans())
+def test_the_fast_scan_agrees_on_calls(fragments: list[list[object]], reasoning: bool) -> None:  # noqa: FBT001
+    """Whatever a provider does with the indexes, ids and names of its calls, and in the middle of a thought."""
+    opening: list[dict[str, object]] = [{"reasoning": "Hm."}] if reasoning else []
+    deltas = [{"content": ""}, *opening, *({"tool_calls": calls} for calls in fragments)]
+    results = []
+    for event in ("message", "other"):
+        decoder = new_decoder()
+        told = [decoder.feed(json.dumps({"choices": [{"delta": delta}]}), event) for delta in deltas]
+        results.append((told, decoder.close(), str(decoder.failure)))
+    assert results[0] == results[1]
+
+
 def test_reasoning_is_one_block_that_ends_with_what_goes_back() -> None:
     """A block opens once, and its end carries the provider's details, fragments joined, and the field it used."""
     parts, _ = decode([own("reasoning-details")])

@@ -18,7 +18,11 @@ class ModelSelection(Record):
 
 
 class ModelSelectionStore(Protocol):
-    """Keeps one selection for each conversation."""
+    """Keeps one selection for each conversation.
+
+    `MemoryModelSelectionStore` keeps them as long as it lives, `runlane.runtime.LedgerModelSelectionStore` as long as
+    the conversations are kept.
+    """
 
     async def load(self, conversation_id: str, /) -> ModelSelection | None:
         """Return a conversation's selection, or None if it has none."""

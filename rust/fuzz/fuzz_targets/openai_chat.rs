@@ -24,6 +24,13 @@ fuzz_target!(|chunk: &str| {
             assert_eq!(call["index"], *index);
             (text.as_ref(), &call["function"]["arguments"])
         }
+        Delta::Call(named) => {
+            let call = &fields["tool_calls"][0];
+            assert_eq!(call["index"], named.index);
+            assert_eq!(call["id"], *named.id);
+            assert_eq!(call["function"]["name"], *named.name);
+            (named.arguments.as_ref(), &call["function"]["arguments"])
+        }
         Delta::Finish(reason) => (reason.as_ref(), &choice["finish_reason"]),
     };
     assert_eq!(expected.as_str().unwrap_or_default(), found);

@@ -1,7 +1,7 @@
 //! The common chunk of an `OpenAI` chat completion, read without building it.
 //!
-//! Nearly every chunk of a stream says one thing: a little more text, a little more reasoning, a little more of a
-//! call's arguments, a finish reason, or nothing. [`scan`] recognises exactly those and reads the one text in them.
+//! Nearly every chunk of a stream says one thing: a little more text, a little more reasoning, a call or a little more
+//! of its arguments, a finish reason, or nothing. [`scan`] recognises exactly those and reads the one text in them.
 //! Whatever else a chunk carries (usage, an error, two things at once, a shape of some dialect) makes it answer `None`,
 //! and the general decoder reads the chunk; so this module decides nothing, and may answer `None` at any time.
 //!
@@ -30,6 +30,21 @@ pub enum Delta<'a> {
     Arguments(u32, Cow<'a, str>),
     /// A finish reason, not empty, and nothing else.
     Finish(Cow<'a, str>),
+    /// A call with its id and name, neither empty, and what there is of its arguments.
+    Call(Named<'a>),
+}
+
+/// A fragment that names a call.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Named<'a> {
+    /// The provider's index of the call.
+    pub index: u32,
+    /// Its id.
+    pub id: Cow<'a, str>,
+    /// The name of its function.
+    pub name: Cow<'a, str>,
+    /// The arguments so far; may be empty.
+    pub arguments: Cow<'a, str>,
 }
 
 /// Reads a chunk of the common shape; `None` for any other, and for what is no JSON.
@@ -129,25 +144,42 @@ struct Fields<'a> {
     _function_call: (),
 }
 
-/// A fragment of a call that only continues it; one that names it, or carries more, is not common.
+/// A fragment of a call, with id and name or with neither; one that carries more is not common.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Call<'a> {
     index: u32,
     #[serde(borrow)]
     function: Object<Function<'a>>,
-    #[serde(default, rename = "id")]
-    _id: (),
+    #[serde(borrow, default)]
+    id: Option<Text<'a>>,
     #[serde(default, rename = "type")]
     _type: IgnoredAny,
+}
+
+impl<'a> Call<'a> {
+    fn read(self) -> Option<Delta<'a>> {
+        let function = self.function.0;
+        let arguments = function.arguments.0;
+        match (filled(self.id), filled(function.name)) {
+            (None, None) => Some(Delta::Arguments(self.index, arguments)),
+            (Some(id), Some(name)) => Some(Delta::Call(Named {
+                index: self.index,
+                id,
+                name,
+                arguments,
+            })),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Deserialize)]
 struct Function<'a> {
     #[serde(borrow)]
     arguments: Text<'a>,
-    #[serde(default, rename = "name")]
-    _name: (),
+    #[serde(borrow, default)]
+    name: Option<Text<'a>>,
 }
 
 impl<'a> Fields<'a> {
@@ -170,9 +202,7 @@ impl<'a> Fields<'a> {
             (Some(text), None, None, None) => Some(Delta::Text(text)),
             (None, Some(text), None, None) => Some(Delta::ReasoningContent(text)),
             (None, None, Some(text), None) => Some(Delta::Reasoning(text)),
-            (None, None, None, Some(Object(call))) => {
-                Some(Delta::Arguments(call.index, call.function.0.arguments.0))
-            }
+            (None, None, None, Some(Object(call))) => call.read(),
             _ => None,
         }
     }
@@ -214,6 +244,19 @@ mod tests {
             (
                 r#"{"tool_calls":[{"index":2,"function":{"arguments":"{\""}}]}"#,
                 Delta::Arguments(2, "{\"".into()),
+            ),
+            (
+                r#"{"tool_calls":[{"index":2,"id":"","function":{"name":"","arguments":"}"}}]}"#,
+                Delta::Arguments(2, "}".into()),
+            ),
+            (
+                r#"{"content":null,"tool_calls":[{"index":1,"id":"c","type":"function","function":{"name":"f","arguments":""}}]}"#,
+                Delta::Call(Named {
+                    index: 1,
+                    id: "c".into(),
+                    name: "f".into(),
+                    arguments: "".into(),
+                }),
             ),
         ];
         for (delta, expected) in cases {

@@ -72,15 +72,30 @@ class CallTracker:
         if not isinstance(function, dict):
             model_protocol_error("the function of a tool call is not an object")
         call_id, name = self._text(entry, "id"), self._text(function, "name")
+        self._take(_index(entry), call_id, name, (_arguments(function), self._options(entry)), parts)
+
+    def begin(self, index: int, call_id: str, name: str, arguments: str, parts: list[ModelPart]) -> bool:
+        """Take a fragment with id and name, and nothing beside its arguments; always True."""
+        self._take(index, call_id, name, (arguments, None), parts)
+        return True
+
+    def _take(
+        self,
+        index: int | None,
+        call_id: str | None,
+        name: str | None,
+        brought: tuple[str, JsonObject | None],
+        parts: list[ModelPart],
+    ) -> None:
         began = len(self._calls)
-        call = self._locate(_index(entry), call_id, name)
+        call = self._locate(index, call_id, name)
         new = len(self._calls) > began
         delta = FunctionCallDelta(
             call.index,
-            id=None if call.id else call_id,
-            name=None if name == call.name else name,
-            arguments=call.mender.add(_arguments(function)) or None,
-            provider_options=self._options(entry),
+            None if call.id else call_id,
+            None if name == call.name else name,
+            call.mender.add(brought[0]) or None,
+            brought[1],
         )
         call.id = call.id or call_id
         call.name = call.name or name

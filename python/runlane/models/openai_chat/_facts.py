@@ -33,7 +33,7 @@ def read_usage(raw: JsonObject, *, currency: str | None) -> ModelUsage:
     """
     prompt = _nested(raw, "prompt_tokens_details")
     completion = _nested(raw, "completion_tokens_details")
-    cost = read_money(raw.get("cost"))
+    cost = read_money(raw["cost"]) if "cost" in raw else None
     return ModelUsage(
         input_tokens=read_count(raw.get("prompt_tokens")),
         output_tokens=read_count(raw.get("completion_tokens")),

@@ -65,6 +65,8 @@ class OutputReader:
         Returns:
             False if the chunk has to be read in full after all.
         """
+        if len(said) > 3:  # noqa: PLR2004 - a call, which has five
+            return not self._reasoning and self.calls.begin(said[1], said[3], said[4], said[2], parts)
         kind, index, text = said
         if kind == TEXT:
             if self._reasoning or self._text.holds:

@@ -11,8 +11,11 @@ from runlane._native import scan_chat_chunk
 
 __all__ = ["ARGUMENTS", "FINISH", "NOTHING", "REASONING", "REASONING_CONTENT", "TEXT", "Scanned", "scan_chat_chunk"]
 
-Scanned: TypeAlias = tuple[int, int, str]
-"""The kind of text, the provider's index of the call it belongs to (0 for none), and the text (or finish reason)."""
+Scanned: TypeAlias = tuple[int, int, str] | tuple[int, int, str, str, str]
+"""The kind of text, the provider's index of the call it belongs to (0 for none), and the text (or finish reason).
+
+A call has five: behind its first arguments stand its id and its name.
+"""
 
 NOTHING: Final = 0
 TEXT: Final = 1
