@@ -31,7 +31,7 @@ async def check(world: World) -> None:
     Every admitted input is in the store once and answered by one run; every run has ended once, with one answer or
     absorbed by the run that has it; at most one run of a conversation was acquired at a time, urgent ones first; no
     tool was entered twice for one call; events are unique, agree with the ledger and the records and have no holes;
-    every prompt begins with the input it is about, holds no input twice and no superseded answer.
+    the first prompt of an execution ends with an input, and none holds an input twice or a superseded answer.
     """
     for conversation_id in CONVERSATIONS:
         snapshot = await world.store.load_snapshot(conversation_id)
@@ -76,8 +76,9 @@ class _Ledger:
 
     held: object = None
     waiting: set[object] = field(default_factory=set)
-    urgent: set[object] = field(default_factory=set)
-    started: set[object] = field(default_factory=set)
+    places: dict[object, tuple[bool, str, int]] = field(default_factory=dict)
+    tokens: dict[object, object] = field(default_factory=dict)
+    started: dict[object, int] = field(default_factory=dict)
     ended: set[object] = field(default_factory=set)
 
     def check(self, entries: Sequence[EventEnvelope], answered: set[str]) -> None:
@@ -95,8 +96,9 @@ class _Ledger:
         match kind:
             case "accept":
                 self.waiting.add(run_id)
+                self._place(entry)
             case "acquire":
-                self._acquire(run_id)
+                self._acquire(run_id, entry)
             case "recover" if entry.payload.get("action") == "requeue":
                 assert run_id not in self.ended
                 self.held = None if self.held == run_id else self.held
@@ -108,15 +110,29 @@ class _Ledger:
             case _:
                 pass
 
-    def _acquire(self, run_id: object) -> None:
+    def _place(self, entry: EventEnvelope) -> None:
+        """Note where a new run stands in the queue: urgent ones first, then by their time, then as they came."""
+        run = entry.payload["run"]
+        assert isinstance(run, dict)
+        is_ordinary = run.get("queue_priority") != "interrupt-next"
+        self.places.setdefault(run["id"], (is_ordinary, str(run["created_at"]), entry.seq))
+
+    def _acquire(self, run_id: object, entry: EventEnvelope) -> None:
+        """Nobody holds a run; those that had begun go before all others, in their order, and others by their place."""
         assert self.held is None
         assert run_id in self.waiting
         others = self.waiting - {run_id}
-        if run_id not in self.started:
-            assert not others & self.started
+        begun = [self.started[other] for other in others if other in self.started]
+        if run_id in self.started:
+            assert all(self.started[run_id] < other for other in begun)
+        else:
+            assert not begun
+            assert all(self.places[run_id] < self.places[other] for other in others)
+            self.started[run_id] = entry.seq
+        assert entry.payload["fencing_token"] == self.tokens.get(run_id, 0) + 1  # type: ignore[operator]
+        self.tokens[run_id] = entry.payload["fencing_token"]
         self.held = run_id
         self.waiting.discard(run_id)
-        self.started.add(run_id)
 
     def _end(self, run_id: object) -> None:
         assert run_id not in self.ended
@@ -132,6 +148,7 @@ def _check_prompts(world: World, superseded: list[str]) -> None:
         assert len(inputs) == len(set(inputs))
         if asked.call_number > 1:
             continue
+        assert said[-1].role == "user"
         assert not any(text in message.text for text in superseded for message in said if message.role == "assistant")
 
 
