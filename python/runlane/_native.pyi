@@ -332,8 +332,16 @@ def canonical_record_json(
     max_depth: int = 512,
     max_nodes: int = ...,
     max_bytes: int = ...,
+    max_digits: int = 100_000,
 ) -> bytes:
-    """Write a value in the record form, as UTF-8: like `canonical_json`, with exact integers of any size.
+    """Write a value in the record form, as UTF-8: like `canonical_json`, with exact integers.
+
+    Args:
+        value: A value of plain JSON types.
+        max_depth: See `runlane.canonical`, as for the next two.
+        max_nodes: The greatest number of values.
+        max_bytes: The greatest length of the text.
+        max_digits: The greatest number of digits of an integer beyond 64 bits; 100,000 at most.
 
     Example:
         >>> canonical_record_json({"id": 2512292042121000001})

@@ -10,7 +10,8 @@ escapes, numbers as ECMAScript prints them):
   ``canonical_json(1e20)`` could not be read back, and a canonical document would not be its own canonical form.
 * the **record** form (`canonical_record_json`, `canonicalize_record`) is the same except that an `int` keeps its
   digits however many they are, up to 100,000 (their conversion takes a time that grows faster than their number), so
-  a 19-digit id in a tool argument survives. runlane's own records, ledger digests and archives use it.
+  a 19-digit id in a tool argument survives. runlane's own records, ledger digests and archives use it; what is stored
+  keeps to narrower limits, so that every reader reads it (`runlane.records.stored_json`).
 
 What is equal: `1`, `1.0` and `1e0` give `1`; `0`, `-0.0` and `-0` give `0`; a tuple and a list are one array; a
 `str` or `int` subclass counts by the text or number it stores, whatever it overrides, so a `StrEnum` is its value.

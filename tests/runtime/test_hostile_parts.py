@@ -60,6 +60,7 @@ async def test_what_can_be_kept_is_kept(said: ModelPart, kept: Part | JsonObject
     "said",
     [
         OpaqueOutput("p", {"x": float("nan")}),
+        OpaqueOutput("p", {"x": _nested(195)}),
         OpaqueOutput("p", {"x": _nested(505)}),
         OpaqueOutput("", {"x": 1}),
         ReasoningDelta("", phase="end", provider_options={"x": float("inf")}),

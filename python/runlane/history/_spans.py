@@ -76,4 +76,4 @@ def _ids(parts: Sequence[dict[str, Any]], kind: str, key: str) -> set[str]:
 
 def _parts(log: HistoryLog, place: int) -> list[dict[str, Any]]:
     record = log.record(place)
-    return [] if record is None else json.loads(record)["parts"]
+    return [] if record is None else json.loads(record, parse_int=str)["parts"]

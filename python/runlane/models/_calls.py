@@ -11,10 +11,11 @@ from typing import Final, NoReturn, Protocol, TypeAlias
 
 from pydantic import JsonValue, ValidationError
 
+from runlane.errors import CanonicalJsonError
 from runlane.models._messages import model_protocol_error
 from runlane.models._repair import repair_text, repair_value
 from runlane.models._stream import FunctionCallDelta
-from runlane.records import JsonObject, ProviderEnvelope, ToolCallPart
+from runlane.records import JsonObject, ProviderEnvelope, ToolCallPart, stored_json
 
 __all__ = [
     "NativeFunctionCall",
@@ -29,6 +30,8 @@ ToolCallFailure: TypeAlias = Callable[[str, str], NoReturn]
 
 _MAX_CALLS: Final = 64
 _MAX_ARGUMENTS_BYTES: Final = 1_048_576
+_AROUND: Final = 6
+"""How many containers lie around the input of a call in a stored record, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +100,19 @@ def parse_arguments(text: str, /) -> JsonValue:
     """Parse the arguments of a call: exact integers, blank text as `{}`, lone surrogates repaired.
 
     Raises:
-        ValueError: The text is not JSON, or holds a number without a JSON form.
+        ValueError: The text is not JSON, or JSON that no record can hold: a number without a JSON form or of more
+            than 4,300 digits, or about 180 containers inside each other.
     """
     if not text.strip():
         return {}
     try:
-        value: JsonValue = json.loads(text, parse_constant=_refuse, parse_float=_finite)
-        return repair_value(value)
+        value: JsonValue = repair_value(json.loads(text, parse_constant=_refuse, parse_float=_finite))
+        stored_json(value, inside=_AROUND)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
+    except CanonicalJsonError as error:
+        raise ValueError(error.problem) from error
+    return value
 
 
 class _Buffer:

@@ -45,6 +45,7 @@ from runlane.records._run import (
     message_status_for_terminal_reason,
     run_state_for_terminal_reason,
 )
+from runlane.records._stored import stored_json
 from runlane.records._usage import (
     CostValue,
     Provenance,
@@ -104,5 +105,6 @@ __all__ = [
     "format_timestamp",
     "message_status_for_terminal_reason",
     "run_state_for_terminal_reason",
+    "stored_json",
     "validated",
 ]

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from runlane.canonical import canonical_record_json
 from runlane.errors import CanonicalJsonError, InvalidValueError
 from runlane.models import ReasoningDelta
 from runlane.records import (
@@ -25,14 +24,15 @@ from runlane.records import (
     Run,
     TextPart,
     ToolCallPart,
+    stored_json,
     validated,
 )
 from runlane.store import DraftPatch, GrownPart
 
 __all__ = ["Draft", "DraftMark"]
 
-_MAX_DEPTH: Final = 500
-"""How deep a part may be nested: as deep as a stored record, less what the message around it takes."""
+_AROUND: Final = 4
+"""How many containers lie around a part of a stored record, at most."""
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class DraftMark:
 
 def _check_storable(record: Record, what: str) -> None:
     try:
-        canonical_record_json(record.to_json(), max_depth=_MAX_DEPTH)
+        stored_json(record, inside=_AROUND)
     except CanonicalJsonError as error:
         path = what + error.path.replace("/", ".")
         raise InvalidValueError(f"cannot be stored as JSON: {error.problem}", argument=path) from None

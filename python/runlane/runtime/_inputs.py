@@ -8,7 +8,6 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from runlane.canonical import canonical_record_json
 from runlane.errors import CanonicalJsonError, InvalidValueError, UsageError
 from runlane.records import (
     ControlPart,
@@ -21,6 +20,7 @@ from runlane.records import (
     ToolApprovalResponsePart,
     ToolCallPart,
     ToolResultPart,
+    stored_json,
 )
 
 __all__ = [
@@ -60,8 +60,8 @@ _PARTS: TypeAdapter[tuple[Part, ...]] = TypeAdapter(tuple[Part, ...])
 _ID: TypeAdapter[str] = TypeAdapter(RecordId)
 _OBJECT: TypeAdapter[JsonObject] = TypeAdapter(dict[str, JsonValue])
 _MAX_PLACE: Final = 200
-_MAX_DEPTH: Final = 500
-"""How deep a value may be nested: as deep as a stored record, less what the message around it takes."""
+_AROUND: Final = 4
+"""How many containers lie around what is submitted once it is part of a stored record, at most."""
 
 _PART_TYPES = get_args(get_args(Part)[0])
 _NOT_A_USERS: Final = (ToolCallPart, ToolResultPart, ToolApprovalRequestPart, ToolApprovalResponsePart, ControlPart)
@@ -83,7 +83,7 @@ def _refusal(error: ValidationError, argument: str) -> InvalidValueError:
 def _check_storable(value: object, argument: str) -> None:
     """Refuse at once what the store would refuse later."""
     try:
-        canonical_record_json(value, max_depth=_MAX_DEPTH)
+        stored_json(value, inside=_AROUND)
     except CanonicalJsonError as error:
         place = (argument + error.path.replace("/", "."))[:_MAX_PLACE]
         raise InvalidValueError(f"cannot be stored as JSON: {error.problem}", argument=place) from None
@@ -175,7 +175,9 @@ def read_said(value: object, argument: str, /) -> tuple[object, tuple[Part, ...]
         raise _refusal(error, place) from None
     if not read:
         raise InvalidValueError("must have at least one part", argument=place)
-    _check_storable([part.to_json() for part in read if not isinstance(part, TextPart)], place)
+    for index, part in enumerate(read):
+        if not isinstance(part, TextPart):
+            _check_storable(part, f"{place}.{index}")
     return role, read, metadata
 
 

@@ -14,7 +14,6 @@ import hashlib
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from runlane.canonical import canonical_record_json
 from runlane.history import (
     RUNTIME_EVIDENCE,
     CallEvidence,
@@ -31,6 +30,7 @@ from runlane.records import (
     ToolApprovalResponsePart,
     ToolCallPart,
     ToolResultPart,
+    stored_json,
 )
 from runlane.runtime._config import HistoryConfig
 from runlane.runtime._effects import effect_event_id
@@ -61,7 +61,7 @@ class _Asked(NamedTuple):
 
 def _stored(message: Message) -> bytes:
     """Return a message in the bytes a store keeps."""
-    return canonical_record_json(message.to_json())
+    return stored_json(message)
 
 
 class LaneRecords:

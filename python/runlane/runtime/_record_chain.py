@@ -12,8 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from runlane.canonical import canonical_record_json
-from runlane.records import JsonObject, Message
+from runlane.records import JsonObject, Message, stored_json
 
 __all__ = ["START", "RecordChain", "RecordRange", "link", "stored_digest"]
 
@@ -28,7 +27,7 @@ def link(chain: bytes, digest: bytes, /) -> bytes:
 
 def stored_digest(message: Message, /) -> bytes:
     """Return the SHA-256 of the bytes in which a store keeps a message."""
-    return hashlib.sha256(canonical_record_json(message.to_json())).digest()
+    return hashlib.sha256(stored_json(message)).digest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

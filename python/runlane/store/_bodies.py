@@ -10,37 +10,38 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
-from runlane.canonical import canonical_record_json
 from runlane.errors import CanonicalJsonError, InvalidValueError, RecordCorruptError, RecordTooNewError
-from runlane.records import JsonObject, Message, Record, format_timestamp
+from runlane.records import JsonObject, Message, Record, format_timestamp, stored_json
 
 __all__ = ["chained_digest", "decode", "decode_object", "digest", "encode", "encode_json", "same_content", "stamp"]
 
 RecordT = TypeVar("RecordT", bound=BaseModel)
 
 SCHEMA_VERSION = 1
+_MAX_PLACE = 200
 
 
 def encode_json(value: object, /, *, argument: str) -> bytes:
-    """Write a JSON value in the form that is stored.
+    """Write a JSON value, or a record, in the form that is stored.
 
     Raises:
-        InvalidValueError: The value is not JSON, or a text in it is not valid Unicode.
+        InvalidValueError: The value is not JSON that can be read back; see `stored_json`.
     """
     try:
-        return canonical_record_json(value)
+        return stored_json(value)
     except CanonicalJsonError as error:
-        place = error.path.replace("/", ".")
-        raise InvalidValueError(f"cannot be stored as JSON: {error.problem}", argument=argument + place) from None
+        place = argument + error.path.replace("/", ".")
+        place = place if len(place) <= _MAX_PLACE else f"{place[:_MAX_PLACE]}..."
+        raise InvalidValueError(f"cannot be stored as JSON: {error.problem}", argument=place) from None
 
 
 def encode(record: Record, /, *, argument: str) -> bytes:
     """Write a record in the form that is stored.
 
     Raises:
-        InvalidValueError: A text in it is not valid Unicode.
+        InvalidValueError: Something in it could not be read back; names the field.
     """
-    return encode_json(record.to_json(), argument=argument)
+    return encode_json(record, argument=argument)
 
 
 def decode(kind: type[RecordT], body: bytes, /, *, what: str) -> RecordT:

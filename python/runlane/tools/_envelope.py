@@ -8,11 +8,10 @@ from typing import Any, Final
 from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
 
-from runlane.canonical import canonical_record_json
 from runlane.contracts import sync_result
 from runlane.errors import CanonicalJsonError, ToolError
 from runlane.models import repair_value
-from runlane.records import JsonObject
+from runlane.records import JsonObject, stored_json
 
 __all__ = ["INTERNAL_ERROR", "TOO_LARGE", "as_json", "error_envelope"]
 
@@ -22,7 +21,9 @@ INTERNAL_ERROR: Final = "tool.internal"
 TOO_LARGE: Final = "tool.output_too_large"
 """The code of a call whose tool returned more than may be kept."""
 
-_DEEPEST: Final = 480
+_AROUND: Final = 6
+"""How many containers lie around an output in a stored record, at most."""
+
 _MAX_CODE: Final = 128
 
 
@@ -61,7 +62,7 @@ def as_json(
 def _json_of(value: object) -> bytes | None:
     """Return the canonical form of what is plain JSON already, as most outputs are."""
     try:
-        return canonical_record_json(value, max_depth=_DEEPEST)
+        return stored_json(value, inside=_AROUND)
     except CanonicalJsonError:
         return None
 
@@ -74,7 +75,7 @@ def _copied(value: object) -> JsonValue:
 def _mended(value: Any) -> tuple[JsonValue, bytes]:  # noqa: ANN401 - whatever a tool returned
     """Return the JSON of what is not plain JSON yet: keys mended first, for they cannot be converted otherwise."""
     made = repair_value(_copied(repair_value(value)))
-    return made, canonical_record_json(made, max_depth=_DEEPEST)
+    return made, stored_json(made, inside=_AROUND)
 
 
 def error_envelope(error: BaseException, /, *, max_bytes: int | None = None) -> JsonObject:
@@ -99,7 +100,7 @@ def error_envelope(error: BaseException, /, *, max_bytes: int | None = None) -> 
 
 def _within(envelope: JsonObject, max_bytes: int | None) -> JsonObject:
     for name in ("details", "_hint"):
-        if max_bytes is not None and len(canonical_record_json(envelope, max_depth=_DEEPEST)) > max_bytes:
+        if max_bytes is not None and len(stored_json(envelope, inside=_AROUND)) > max_bytes:
             envelope.pop(name, None)
     return envelope
 

@@ -10,6 +10,7 @@ const LIMITS: Limits = Limits {
     max_depth: 100,
     max_nodes: 100_000,
     max_bytes: 1 << 20,
+    max_digits: 100_000,
 };
 
 fuzz_target!(|document: &[u8]| {

@@ -1,9 +1,10 @@
 //! A parsed document in canonical order.
 
+use super::drain::Drain;
 use super::order;
 use super::problem::{Pointer, Problem, Refusal};
 use super::tape::{Tape, Token};
-use super::write::{Drain, Stop, Writer};
+use super::write::{Stop, Writer};
 
 /// A member of an object, as it is put in order.
 struct Member {

@@ -6,6 +6,7 @@
 //! The invariant: what comes out is read back as the same form, byte for byte; whatever has no such text is refused
 //! with its place. Nothing recurses, so depth is bounded by the limits alone.
 
+mod drain;
 mod emit;
 pub mod number;
 pub mod order;
@@ -15,11 +16,12 @@ mod tape;
 mod text;
 mod write;
 
+pub use drain::{Count, Drain, Hash, Hex, Keep};
 pub use emit::emit;
 pub use parse::parse;
 pub use problem::{Pointer, Problem, Refusal};
 pub use tape::{Span, Tape, Token};
-pub use write::{Count, Drain, Form, Hash, Hex, Keep, Limits, Stop, Writer, render_key};
+pub use write::{Form, Limits, Stop, Writer, render_key};
 
 /// The canonical text of a JSON document.
 ///

@@ -277,10 +277,10 @@ impl<'d> Parser<'d> {
     fn integer_token(&self, span: Span, literal: &str) -> Result<Token, Problem> {
         let value = literal.parse::<i64>().ok();
         if self.form != Form::Interchange {
-            let is_too_long = literal.trim_start_matches('-').len() > number::MAX_DIGITS;
+            let is_too_long = literal.trim_start_matches('-').len() > self.limits.max_digits;
             return match value {
                 Some(value) => Ok(Token::Integer(value)),
-                None if is_too_long => Err(Problem::IntegerTooLong(number::MAX_DIGITS)),
+                None if is_too_long => Err(Problem::IntegerTooLong(self.limits.max_digits)),
                 None => Ok(Token::Digits(span)),
             };
         }

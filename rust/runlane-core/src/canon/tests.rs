@@ -4,6 +4,7 @@ const LIMITS: Limits = Limits {
     max_depth: 128,
     max_nodes: 1_000_000,
     max_bytes: 64 << 20,
+    max_digits: 100_000,
 };
 
 fn interchange(document: &str) -> Result<String, Refusal> {

@@ -3,8 +3,7 @@
 //! A traversal (of a Python value, of a parsed document) calls it in the order of the output. It holds the rules
 //! of the form and the limits; the traversal holds the order of keys and the path.
 
-use ring::digest::{Context, SHA256};
-
+use super::drain::{BLOCK, Drain, Hash, Hex, Keep};
 use super::number::{self, Printer};
 use super::problem::Problem;
 use super::text;
@@ -29,65 +28,19 @@ pub struct Limits {
     pub max_nodes: u64,
     /// The greatest length of the text, and of a document that is read.
     pub max_bytes: usize,
+    /// The greatest number of decimal digits of an integer beyond 64 bits.
+    pub max_digits: usize,
 }
 
 /// The end of a writing or a walk before its time; the [`Writer`] knows why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stop;
 
-/// Where text goes that is no longer needed in the buffer.
-pub trait Drain {
-    /// The size of the buffer if text is handed over when it is full; nothing if all text is to stay in it.
-    const BUFFER: Option<usize>;
-    /// Takes text.
-    fn take(&mut self, bytes: &[u8]);
-}
-
-/// Text is the result: it stays in the buffer.
-#[derive(Debug, Default)]
-pub struct Keep;
-
-impl Drain for Keep {
-    const BUFFER: Option<usize> = None;
-    fn take(&mut self, _: &[u8]) {}
-}
-
-/// The text is only counted: for finding out where a refused value is at fault.
-#[derive(Debug, Default)]
-pub struct Count;
-
-impl Drain for Count {
-    const BUFFER: Option<usize> = Some(BUFFER);
-    fn take(&mut self, _: &[u8]) {}
-}
-
-/// The text is hashed as it comes.
-pub struct Hash(Context);
-
-impl Default for Hash {
-    fn default() -> Self {
-        Self(Context::new(&SHA256))
-    }
-}
-
-impl Drain for Hash {
-    const BUFFER: Option<usize> = Some(BUFFER);
-    fn take(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
-    }
-}
-
-/// Large enough that a small value is hashed at one go, small enough to stay in the first cache.
-const BUFFER: usize = 1024;
-
 /// The first buffer for text that is kept.
 const FIRST: usize = 512;
 
 /// How much of a long string is written at a time.
 const PIECE: usize = 512;
-
-/// The block of SHA-256: only whole ones are handed over before the end, so that the hash need not keep a rest.
-const BLOCK: usize = 64;
 
 /// See the module.
 pub struct Writer<D> {
@@ -197,8 +150,8 @@ impl<D: Drain> Writer<D> {
             return Err(self.refuse(Problem::IntegerRange));
         }
         self.within_limit(about)?;
-        if about > number::MAX_DIGITS {
-            return Err(self.refuse(Problem::IntegerTooLong(number::MAX_DIGITS)));
+        if about > self.limits.max_digits {
+            return Err(self.refuse(Problem::IntegerTooLong(self.limits.max_digits)));
         }
         Ok(())
     }
@@ -455,149 +408,11 @@ impl Writer<Keep> {
 
 impl Writer<Hash> {
     /// The SHA-256 of the text, as lower-case hexadecimal digits.
-    pub fn into_hex(mut self) -> Hex {
-        self.drain
-            .take(self.buffer.get(..self.at).unwrap_or_default());
-        Hex::new(self.drain.0.finish().as_ref())
-    }
-}
-
-/// A digest as text.
-pub struct Hex([u8; 64]);
-
-impl Hex {
-    fn new(digest: &[u8]) -> Self {
-        let mut text = [b'0'; 64];
-        let (pairs, _) = text.as_chunks_mut::<2>();
-        for (pair, byte) in pairs.iter_mut().zip(digest) {
-            *pair = [byte >> 4, byte & 0xF].map(text::hex_digit);
-        }
-        Self(text)
-    }
-
-    /// The digits.
-    pub fn as_str(&self) -> &str {
-        str::from_utf8(&self.0).unwrap_or_default()
+    pub fn into_hex(self) -> Hex {
+        let rest = self.buffer.get(..self.at).unwrap_or_default();
+        self.drain.finish(rest)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use ring::digest::digest;
-
-    use super::*;
-
-    const LIMITS: Limits = Limits {
-        max_depth: 128,
-        max_nodes: 1000,
-        max_bytes: 1 << 20,
-    };
-
-    #[test]
-    fn the_hash_is_that_of_the_text_however_long_its_pieces() {
-        for length in [
-            0, 1, 2, 63, 64, 1023, 1024, 1025, 4000, 4095, 4096, 4097, 9000, 70_000,
-        ] {
-            for filler in ["x", "\n", "é"] {
-                let value = filler.repeat(length);
-                let mut text = Writer::<Keep>::new(Form::Record, LIMITS);
-                let mut hash = Writer::<Hash>::new(Form::Record, LIMITS);
-                text.open_array().unwrap();
-                hash.open_array().unwrap();
-                for is_first in [true, false, false] {
-                    text.part(is_first).unwrap();
-                    hash.part(is_first).unwrap();
-                    text.string(&value).unwrap();
-                    hash.string(&value).unwrap();
-                }
-                text.close_array().unwrap();
-                hash.close_array().unwrap();
-                let expected =
-                    format!("[{0},{0},{0}]", format!("\"{value}\"").replace('\n', "\\n"));
-                assert_eq!(text.text(), expected.as_bytes());
-                assert_eq!(
-                    hash.into_hex().as_str(),
-                    Hex::new(digest(&SHA256, text.text()).as_ref()).as_str()
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn the_byte_limit_is_exact() {
-        for length in [0, 3, 500, 1023, 1024, 1025, 5000] {
-            let value = "x".repeat(length);
-            let write = |max_bytes| {
-                let mut writer = Writer::<Keep>::new(
-                    Form::Record,
-                    Limits {
-                        max_bytes,
-                        ..LIMITS
-                    },
-                );
-                writer
-                    .string(&value)
-                    .map(|()| writer.text().len())
-                    .map_err(|Stop| writer.problem())
-            };
-            let needed = length + 2;
-            assert_eq!(write(needed), Ok(needed));
-            assert_eq!(
-                write(needed - 1),
-                Err(Some(Problem::TooManyBytes(needed - 1)))
-            );
-            let hash = |max_bytes| {
-                let mut writer = Writer::<Hash>::new(
-                    Form::Record,
-                    Limits {
-                        max_bytes,
-                        ..LIMITS
-                    },
-                );
-                writer.key(&value, true).map_err(|Stop| writer.problem())
-            };
-            assert_eq!(hash(needed + 1), Ok(()));
-            assert_eq!(hash(needed), Err(Some(Problem::TooManyBytes(needed))));
-        }
-    }
-
-    #[test]
-    fn a_rendered_key_is_the_key() {
-        for key in [
-            "",
-            "a",
-            "a\n\"b\\",
-            "é\u{1f600}",
-            &"k".repeat(600),
-            &"\u{1}".repeat(100),
-        ] {
-            for is_first in [true, false] {
-                let mut plain = Writer::<Keep>::new(Form::Record, LIMITS);
-                let mut fast = Writer::<Keep>::new(Form::Record, LIMITS);
-                plain.key(key, is_first).unwrap();
-                let mut rendered = Vec::with_capacity(6 * key.len() + 4);
-                assert!(render_key(&mut rendered, key));
-                fast.rendered(&rendered, is_first).unwrap();
-                assert_eq!(plain.text(), fast.text());
-            }
-        }
-    }
-
-    #[test]
-    fn node_and_depth_limits_are_exact() {
-        let mut writer = Writer::<Keep>::new(
-            Form::Record,
-            Limits {
-                max_depth: 2,
-                max_nodes: 3,
-                ..LIMITS
-            },
-        );
-        assert_eq!(writer.enter(2, 1), Ok(()));
-        assert_eq!(writer.enter(3, 1), Err(Stop));
-        assert_eq!(writer.problem(), Some(Problem::TooDeep(2)));
-        assert_eq!(writer.enter(0, 1), Ok(()));
-        assert_eq!(writer.enter(0, 1), Err(Stop));
-        assert_eq!(writer.problem(), Some(Problem::TooManyNodes(3)));
-    }
-}
+mod tests;

@@ -2,6 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt};
+use runlane_core::canon::number;
 
 use crate::error;
 
@@ -15,6 +16,10 @@ pub(super) fn max_nodes(value: &Bound<'_, PyAny>) -> PyResult<u64> {
 
 pub(super) fn max_bytes(value: &Bound<'_, PyAny>) -> PyResult<usize> {
     size(value, "max_bytes")
+}
+
+pub(super) fn max_digits(value: &Bound<'_, PyAny>) -> PyResult<usize> {
+    size(value, "max_digits").map(|digits| digits.min(number::MAX_DIGITS))
 }
 
 fn size(value: &Bound<'_, PyAny>, name: &str) -> PyResult<usize> {

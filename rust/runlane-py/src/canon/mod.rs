@@ -9,10 +9,10 @@ mod walk;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
-use runlane_core::canon::{self, Count, Drain, Form, Hash, Keep, Limits, Refusal, Writer};
+use runlane_core::canon::{self, Count, Drain, Form, Hash, Keep, Limits, Refusal, Writer, number};
 
 use self::grip::Owned;
-use self::limits::{max_bytes, max_depth, max_nodes};
+use self::limits::{max_bytes, max_depth, max_digits, max_nodes};
 use self::walk::Walker;
 use crate::error;
 
@@ -45,6 +45,7 @@ macro_rules! functions {
                 max_depth,
                 max_nodes,
                 max_bytes,
+                max_digits: number::MAX_DIGITS,
             };
             $work($input, Form::$form, limits)
         }
@@ -54,9 +55,6 @@ macro_rules! functions {
 functions! {
     /// Write a value in the interchange form, as UTF-8.
     canonical_json(value) -> PyBytes = text_of(Interchange, 128, 1_000_000, 67_108_864);
-
-    /// Write a value in the record form, as UTF-8: integers keep their digits.
-    canonical_record_json(value) -> PyBytes = text_of(Record, 512, 2_147_483_647, 2_147_483_647);
 
     /// Write a value so that `decode_lossless` gives back the same, or refuse it.
     encode_lossless(value) -> PyBytes = text_of(Lossless, 100, 1_000_000, 67_108_864);
@@ -83,6 +81,25 @@ functions! {
 
     /// Read what `encode_lossless` wrote: a value of its own at each call.
     decode_lossless(document) -> PyAny = read_back(Lossless, 100, 1_000_000, 67_108_864);
+}
+
+/// Write a value in the record form, as UTF-8: integers keep their digits.
+#[pyfunction]
+#[pyo3(signature = (value, /, *, max_depth=512, max_nodes=2_147_483_647, max_bytes=2_147_483_647, max_digits=100_000))]
+pub(crate) fn canonical_record_json<'py>(
+    value: &Bound<'py, PyAny>,
+    #[pyo3(from_py_with = max_depth)] max_depth: usize,
+    #[pyo3(from_py_with = max_nodes)] max_nodes: u64,
+    #[pyo3(from_py_with = max_bytes)] max_bytes: usize,
+    #[pyo3(from_py_with = max_digits)] max_digits: usize,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let limits = Limits {
+        max_depth,
+        max_nodes,
+        max_bytes,
+        max_digits,
+    };
+    text_of(value, Form::Record, limits)
 }
 
 fn read_back<'py>(
