@@ -288,8 +288,8 @@ impl<'t> Cursor<'t> {
     }
 
     fn number(&mut self) -> Result<(), Fault> {
-        let start = self.at;
         self.take(b"-");
+        let start = self.at;
         if !self.take(b"0") {
             self.digits()?;
         }
