@@ -32,13 +32,17 @@ async def opened(  # noqa: PLR0913 - each is a fact of the scene
     recover_on_start: bool = False,
     clock: FakeClock | None = None,
     tools: ToolSource = (),
+    stepwise: bool = False,
 ) -> AsyncIterator[Scene]:
-    """Open a runtime on a faulty store over a new memory store, or over the given open one."""
+    """Open a runtime on a faulty store over a new memory store, or over the given open one.
+
+    With `stepwise` the model is chosen run by run, so that an input is admitted before its run is acquired.
+    """
     clock = clock or FakeClock()
     inner = store or MemoryStore()
     faulty = FaultyStore(inner, plan)
     runtime = AgentRuntime(
-        faulty, model=model, tools=tools, config=config, clock=clock, recover_on_start=recover_on_start
+        faulty, model=(lambda _: model) if stepwise else model, tools=tools, config=config, clock=clock, recover_on_start=recover_on_start
     )
     if store is not None:
         async with runtime:

@@ -140,7 +140,7 @@ async def test_an_input_that_comes_once_the_successor_starts_begins_the_next_one
     acquiring, acquired = Hold(), list[StoreCall]()
 
     def plan(call: StoreCall) -> Fault | None:
-        if call.commands and isinstance(call.commands[0], AcquireRun):
+        if any(isinstance(command, AcquireRun) for command in call.commands):
             acquired.append(call)
         return Fault(hold=acquiring) if len(acquired) == 2 and call is acquired[-1] else None
 

@@ -37,36 +37,34 @@ async def _commits(model: ScriptedModel, config: RuntimeConfig | None = None) ->
         return [names(call.commands) for call in store.applied]
 
 
-async def test_a_text_turn_takes_three_commits() -> None:
-    """Accepted; acquired with its draft and its first request; ended with the operation that answered it."""
+async def test_a_text_turn_takes_two_commits() -> None:
+    """Accepted and acquired with its draft and its first request; ended with the operation that answered it."""
     assert await _commits(ScriptedModel("Hello there")) == [
-        ["AcceptInput"],
-        ["AcquireRun", "CheckpointRunAssistant", "AppendEvent", "RecordRunOperation"],
+        ["AcceptInput", "AcquireRun", "CheckpointRunAssistant", "AppendEvent", "RecordRunOperation"],
         ["AppendEvent", "RecordRunOperation", "CommitRunTerminal"],
     ]
 
 
-async def test_a_turn_with_one_tool_takes_five_commits() -> None:
+async def test_a_turn_with_one_tool_takes_four_commits() -> None:
     """The call and the intent to carry it out are one commit, its result and the next request another."""
     assert await _commits(ScriptedModel(_reply)) == [
-        ["AcceptInput"],
-        ["AcquireRun", "CheckpointRunAssistant", "AppendEvent", "RecordRunOperation"],
+        ["AcceptInput", "AcquireRun", "CheckpointRunAssistant", "AppendEvent", "RecordRunOperation"],
         ["AppendEvent", "AppendEvent", "CheckpointRunAssistant", "RecordRunOperation"],
         ["AppendEvent", "CheckpointRunAssistant", "RecordRunOperation"],
         ["AppendEvent", "RecordRunOperation", "CommitRunTerminal"],
     ]
 
 
-async def test_a_turn_with_one_tool_and_a_checkpoint_takes_six_commits() -> None:
+async def test_a_turn_with_one_tool_and_a_checkpoint_takes_five_commits() -> None:
     """A second answer that is long enough for a checkpoint of its own stays within the bound."""
     commits = await _commits(ScriptedModel(_reply), RuntimeConfig(loop=LoopConfig(checkpoint_every_events=_WORDS)))
-    assert len(commits) == 6
+    assert len(commits) == 5
 
 
 async def test_the_bound_holds_with_a_step_that_is_prepared() -> None:
     """`prepare_step` costs the commit in which its first request is recorded."""
     commits = await _commits(ScriptedModel(_reply), RuntimeConfig(loop=LoopConfig(prepare_step=lambda _: None)))
-    assert len(commits) == 6
+    assert len(commits) == 5
 
 
 async def test_forty_five_deltas_take_two_checkpoints_on_their_way() -> None:
@@ -74,7 +72,7 @@ async def test_forty_five_deltas_take_two_checkpoints_on_their_way() -> None:
     model = ScriptedModel([*(TextDelta("x") for _ in range(45)), FinishReport("stop")])
     commits = await _commits(model)
     checkpoints = [commit for commit in commits if commit[0] == "CheckpointRunAssistant"]
-    assert (len(commits), len(checkpoints)) == (5, 2)
+    assert (len(commits), len(checkpoints)) == (4, 2)
 
 
 async def test_writes_that_yield_never_get_in_each_others_way() -> None:

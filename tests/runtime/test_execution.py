@@ -48,13 +48,13 @@ def _words(*texts: str) -> list[ScriptedStep]:
 
 
 async def test_forty_five_deltas_make_two_checkpoints() -> None:
-    """With a batch of 20, 45 deltas in one step give the acquiring commit, two checkpoints and the closing commit."""
+    """With a batch of 20, 45 deltas in one step give the first commit, two checkpoints and the closing commit."""
     model = ScriptedModel(_words(*(f"{number} " for number in range(45))))
     async with opened(model) as scene:
         ticket = scene.runtime.submit(CONVERSATION, "Count")
         events = await heard(ticket)
         result = await ticket.result
-        writes = [names(call.commands) for call in scene.store.applied[1:]]
+        writes = [names(call.commands) for call in scene.store.applied]
     assert len(writes) == 4
     assert "CheckpointRunAssistant" in writes[1]
     assert writes[2] == ["CheckpointRunAssistant"]
@@ -93,7 +93,7 @@ async def test_checkpoints_can_be_spaced_in_time() -> None:
     model = ScriptedModel(_words(*["x"] * 100))
     async with opened(model, config=looped(checkpoint_min_interval=5.0)) as scene:
         await scene.runtime.submit(CONVERSATION, "Go").result
-        assert len(scene.store.applied) == 3
+        assert len(scene.store.applied) == 2
 
 
 async def test_the_request_is_durable_before_the_provider_is_called() -> None:

@@ -231,7 +231,7 @@ async def test_a_successor_that_started_is_offered_no_more() -> None:
     starts: list[StoreCall] = []
 
     def plan(call: StoreCall) -> Fault | None:
-        if not (call.commands and isinstance(call.commands[0], AcquireRun)):
+        if not any(isinstance(command, AcquireRun) for command in call.commands):
             return None
         starts.append(call)
         return Fault(hold=acquiring) if len(starts) == 2 else None

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 _QUESTIONS = ("first", "second")
 _ANSWER = "".join(f"{number} " for number in range(8))
 # Two turns: accept, acquire, two checkpoints and an end each.
-_COMMITS = 10
+_COMMITS = 8
 
 
 def _config() -> RuntimeConfig:
@@ -61,7 +61,7 @@ async def _finish(store: MemoryStore) -> list[Message]:
 
 
 async def test_the_scenario_has_that_many_commits() -> None:
-    """The two turns make ten commits, so that every one of them is stopped at below."""
+    """The two turns make eight commits, so that every one of them is stopped at below."""
     async with MemoryStore() as store:
         numbers: list[int] = []
 

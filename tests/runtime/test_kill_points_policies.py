@@ -18,7 +18,7 @@ _CONFIG = RuntimeConfig(runs=RunsConfig(coalesce_pending=True), loop=LoopConfig(
 _INPUTS = ("first", "second", "third", "fourth", "fifth", "sixth")
 # Two accepts; acquire; the request anew, with what was injected; call; step; end with the absorption; accept; acquire;
 # three accepts, the last of which supersedes; a checkpoint; the superseded end; acquire; end.
-_COMMITS = 16
+_COMMITS = 14
 
 
 class _Scene:

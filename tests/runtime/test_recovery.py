@@ -388,7 +388,7 @@ async def _with_one_queued() -> AsyncIterator[tuple[Scene, str, ScriptedModel]]:
         def plan(call: StoreCall) -> Fault | None:
             return Fault(when="after", kills=True) if call.method == "apply" else None
 
-        async with opened(ScriptedModel("Hello"), store=store, plan=plan) as dying:
+        async with opened(ScriptedModel("Hello"), store=store, plan=plan, stepwise=True) as dying:
             ticket = dying.runtime.submit(CONVERSATION, "first")
             await ticket.admission.settled()
         model = ScriptedModel("ok")

@@ -226,7 +226,7 @@ async def test_a_prompt_that_changed_while_it_was_acquired_is_recorded_as_it_is_
             return Fault(hold=Seeding(inner)) if acquires else None
 
         model = ScriptedModel("said")
-        async with AgentRuntime(FaultyStore(inner, plan), model=model) as runtime:
+        async with AgentRuntime(FaultyStore(inner, plan), model=lambda _: model) as runtime:
             result = await runtime.submit("c", "Hi").result
         requests = await entries(inner, "provider/request")
         last = requests[-1]["records"]

@@ -119,7 +119,6 @@ async def test_the_decision_is_recorded_before_the_wait_and_the_start_after_it()
     ]
     kinds = [[entry.kind for entry in _entries(call)] for call in calls]
     assert kinds == [
-        [],
         ["provider/request"],
         ["provider/response", "retry/scheduled"],
         ["retry/started", "provider/request"],

@@ -104,9 +104,12 @@ async def test_prepare_step_may_be_a_coroutine_function_and_costs_one_commit() -
     async with opened(ScriptedModel("Hello"), config=looped(prepare_step=prepare)) as scene:
         await scene.runtime.submit(CONVERSATION, "Hi").result
         applied = [names(call.commands) for call in scene.store.applied]
-    assert recorded == [2]
-    assert applied[1:3] == [["AcquireRun", "CheckpointRunAssistant"], ["AppendEvent", "RecordRunOperation"]]
-    assert len(applied) == 4
+    assert recorded == [1]
+    assert applied[:2] == [
+        ["AcceptInput", "AcquireRun", "CheckpointRunAssistant"],
+        ["AppendEvent", "RecordRunOperation"],
+    ]
+    assert len(applied) == 3
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,7 @@ async def test_a_run_that_was_lost_before_its_tool_never_enters_it() -> None:
     hold = Hold()
 
     def plan(call: StoreCall) -> Fault | None:
-        return Fault(hold=hold) if call.apply_number == 3 else None
+        return Fault(hold=hold) if call.apply_number == 2 else None
 
     async with MemoryStore() as store:
         model = ScriptedModel(called(("c1", "work", "{}")), "Never.")

@@ -18,7 +18,7 @@ from tests.runtime.test_tools import called, results_of
 
 pytestmark = pytest.mark.anyio
 
-_COMMITS = 5
+_COMMITS = 4
 _TELLING = RuntimeConfig(tools=ToolsConfig(unknown_effect="tell"))
 
 
@@ -86,7 +86,7 @@ async def test_a_process_that_dies_at_a_commit_never_runs_a_tool_twice(number: i
         assert results_of(result.message.parts) == [("c1", "success", "a")]
     else:
         assert (result.reason, approval_kind(_question(result))) == ("provider_stop", "effect-unknown")
-        assert (number, when) in {(3, "after"), (4, "before")}
+        assert (number, when) in {(2, "after"), (3, "before")}
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -108,7 +108,7 @@ async def test_a_recorded_result_is_gone_on_from() -> None:
     """A process dies after the result was committed: the next one neither runs the tool nor asks for the call again."""
     entries: list[str] = []
     async with MemoryStore() as store:
-        await _die(store, entries, _dying_at(4, "after"))
+        await _die(store, entries, _dying_at(3, "after"))
         model = _script()
         async with opened(model, store=store, tools=[_counter(entries)], recover_on_start=True) as scene:
             result = await _attempt(scene)
@@ -121,7 +121,7 @@ async def test_an_unknown_effect_is_asked_about_and_run_again_only_if_somebody_a
     """Agreed: it runs again, under the key of the first time. The ledger has intent, doubt and the second intent."""
     entries: list[str] = []
     async with MemoryStore() as store:
-        await _die(store, entries, _dying_at(4, "before"))
+        await _die(store, entries, _dying_at(3, "before"))
         model = _script()
         async with opened(model, store=store, tools=[_counter(entries)], recover_on_start=True) as scene:
             asked = await _attempt(scene)
@@ -141,7 +141,7 @@ async def test_an_unknown_effect_that_nobody_wants_again_is_told_to_the_model() 
     """Refused: nothing runs, and the model learns that the call may have had its effect, and what the person said."""
     entries: list[str] = []
     async with MemoryStore() as store:
-        await _die(store, entries, _dying_at(4, "before"))
+        await _die(store, entries, _dying_at(3, "before"))
         async with opened(_script(), store=store, tools=[_counter(entries)], recover_on_start=True) as scene:
             asked = await _attempt(scene)
             assert asked is not None
@@ -161,7 +161,7 @@ async def test_an_unknown_effect_may_be_told_to_the_model_at_once() -> None:
     """With `unknown_effect="tell"` the run goes on by itself: the model is told, the tool is not entered again."""
     entries: list[str] = []
     async with MemoryStore() as store:
-        await _die(store, entries, _dying_at(4, "before"))
+        await _die(store, entries, _dying_at(3, "before"))
         tools = [_counter(entries)]
         async with opened(_script(), store=store, tools=tools, config=_TELLING, recover_on_start=True) as scene:
             result = await _attempt(scene)
@@ -224,7 +224,7 @@ async def test_a_takeover_tells_nothing_again() -> None:
     """Whoever listens to the run that went on hears of no call that was told before."""
     entries: list[str] = []
     async with MemoryStore() as store:
-        await _die(store, entries, _dying_at(4, "after"))
+        await _die(store, entries, _dying_at(3, "after"))
         async with opened(_script(), store=store, tools=[_counter(entries)]) as scene:
             runs = await store.list_active_runs(CONVERSATION)
             subscription = scene.runtime.subscribe(CONVERSATION, run_id=runs[0].id)
@@ -257,7 +257,7 @@ async def test_a_question_may_be_declined_and_the_conversation_goes_on() -> None
     """While the question about an unknown effect is open, other inputs are answered, and nothing runs."""
     entries: list[str] = []
     async with MemoryStore() as store:
-        await _die(store, entries, _dying_at(4, "before"))
+        await _die(store, entries, _dying_at(3, "before"))
         model = ScriptedModel("Fine.")
         async with opened(model, store=store, tools=[_counter(entries)], recover_on_start=True) as scene:
             asked = await _attempt(scene)
@@ -269,13 +269,13 @@ async def test_a_question_may_be_declined_and_the_conversation_goes_on() -> None
 @pytest.mark.parametrize(
     ("number", "when", "idempotent", "kind"),
     [
-        (2, "after", False, "E1"),
-        (3, "before", False, "E1"),
-        (3, "after", False, "E5"),
-        (4, "before", False, "E5"),
-        (4, "before", True, "E3"),
-        (4, "after", False, "E6"),
-        (5, "before", False, "E6"),
+        (1, "after", False, "E1"),
+        (2, "before", False, "E1"),
+        (2, "after", False, "E5"),
+        (3, "before", False, "E5"),
+        (3, "before", True, "E3"),
+        (3, "after", False, "E6"),
+        (4, "before", False, "E6"),
     ],
 )
 async def test_a_takeover_is_recorded_with_what_was_known(
@@ -298,7 +298,7 @@ async def test_a_result_whose_write_fails_once_is_written_later() -> None:
     entries: list[str] = []
 
     def plan(call: StoreCall) -> Fault | None:
-        return Fault(error=StoreUnavailableError("gone for a moment", store="s")) if call.apply_number == 4 else None
+        return Fault(error=StoreUnavailableError("gone for a moment", store="s")) if call.apply_number == 3 else None
 
     async with opened(_script(), plan=plan, tools=[_counter(entries)]) as scene:
         ticket = scene.runtime.submit(CONVERSATION, "Count.")

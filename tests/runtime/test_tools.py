@@ -57,12 +57,12 @@ async def test_a_call_is_carried_out_and_given_back_to_the_model() -> None:
     assert results_of(result.message.parts) == [("c1", "success", 3)]
 
 
-async def test_a_turn_with_one_call_takes_five_commits() -> None:
-    """Accept; acquire with the first request; the call; its result with the next request; the end: five commits."""
+async def test_a_turn_with_one_call_takes_four_commits() -> None:
+    """Acceptance with the first request; the call; its result with the next request; the end: four commits."""
     model = ScriptedModel(called(("c1", "add", '{"left":1,"right":2}')), "Three.")
     async with opened(model, tools=[add]) as scene:
         await scene.runtime.submit(CONVERSATION, "1 + 2?").result
-        assert len(scene.store.applied) == 5
+        assert len(scene.store.applied) == 4
 
 
 async def test_plain_functions_run_in_threads() -> None:

@@ -58,7 +58,7 @@ async def test_a_store_that_fails_for_a_moment_is_not_noticed(kind: type[Command
 
 async def test_an_acquisition_that_never_succeeds_ends_the_run_as_abandoned() -> None:
     """Acquiring, retries spent: the runtime closes the run, the result resolves as abandoned, and the next run goes."""
-    async with opened(ScriptedModel("Hello"), plan=_failing(AcquireRun, times=6)) as scene:
+    async with opened(ScriptedModel("Hello"), plan=_failing(AcquireRun, times=6), stepwise=True) as scene:
         ticket = scene.runtime.submit(CONVERSATION, "Hi")
         await scene.clock.advance(1.0)
         result = await ticket.result
@@ -132,7 +132,7 @@ async def test_a_run_held_by_another_executor_rejects_and_is_left_alone() -> Non
     def plan(call: StoreCall) -> Fault | None:
         return Fault(hold=hold) if any(isinstance(command, AcquireRun) for command in call.commands) else None
 
-    async with opened(ScriptedModel("Hello"), plan=plan) as scene:
+    async with opened(ScriptedModel("Hello"), plan=plan, stepwise=True) as scene:
         ticket = scene.runtime.submit(CONVERSATION, "Hi")
         await hold.reached()
         other = AcquireRun(
@@ -179,7 +179,7 @@ async def test_a_run_behind_a_queued_one_nobody_starts_gives_up_after_a_while() 
         def plan(call: StoreCall) -> Fault | None:
             return Fault(when="after", kills=True) if call.method == "apply" else None
 
-        async with opened(ScriptedModel("Hello"), store=store, plan=plan) as dying:
+        async with opened(ScriptedModel("Hello"), store=store, plan=plan, stepwise=True) as dying:
             lost = dying.runtime.submit(CONVERSATION, "first")
             await lost.admission.settled()
         async with opened(ScriptedModel("Hello"), store=store) as scene:
@@ -248,7 +248,7 @@ async def test_a_mutation_in_flight_is_not_cancelled() -> None:
         with anyio.CancelScope() as scope:
             scope.cancel()
             outcomes = await calls.apply(CONVERSATION, scene.store.applied[0].commands)
-    assert [type(outcome) for outcome in outcomes] == [Applied]
+    assert {type(outcome) for outcome in outcomes} == {Applied}
 
 
 @pytest.mark.parametrize("lapses", [False, True])

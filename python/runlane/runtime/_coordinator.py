@@ -81,6 +81,7 @@ class LaneItem:
     """What a lane runs: a create step when its turn comes, then the execution.
 
     Attributes:
+        keeps_place: It holds the lane and does not count as executing: what it is to execute is not admitted yet.
         yielded: Whether its token was tripped for the sake of another input only. An item that turns out not to be
             executing yet goes on as if nothing had happened; see `renew`.
     """
@@ -92,6 +93,7 @@ class LaneItem:
     priority: QueuePriority | None = None
     on_end: Callable[[], object] | None = None
     token: CancelToken = field(default_factory=CancelToken)
+    keeps_place: bool = False
     yielded: bool = False
 
     def renew(self) -> bool:
@@ -122,6 +124,11 @@ class LaneItem:
 class _Lane:
     waiting: list[LaneItem] = field(default_factory=list)
     executing: LaneItem | None = None
+
+    @property
+    def executes(self) -> bool:
+        """Whether something executes that counts."""
+        return self.executing is not None and not self.executing.keeps_place
 
     def put(self, item: LaneItem) -> None:
         """Queue an item where its priority says."""
@@ -204,7 +211,7 @@ class LaneCoordinator:
     @property
     def executing(self) -> int:
         """How many items execute at this moment."""
-        return sum(lane.executing is not None for lane in self._lanes.values())
+        return sum(lane.executes for lane in self._lanes.values())
 
     def submit(
         self,
@@ -243,10 +250,14 @@ class LaneCoordinator:
             tasks.start_soon(self._work, key, lane, name=f"lane {key}")
         lane.put(item)
 
+    def is_idle(self, key: str, /) -> bool:
+        """Whether nothing waits or executes on a lane."""
+        return key not in self._lanes
+
     def current(self, key: str, /) -> LaneItem | None:
         """Return what executes on a lane."""
         lane = self._lanes.get(key)
-        return None if lane is None else lane.executing
+        return lane.executing if lane is not None and lane.executes else None
 
     def is_waiting(self, key: str, item: LaneItem, /) -> bool:
         """Whether an item waits on a lane."""

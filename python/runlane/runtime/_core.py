@@ -106,6 +106,12 @@ class RuntimeCore:
         """Signs the runs it executes; also the epoch of their transient events."""
         return self.incarnation.owner_id
 
+    @property
+    def given_model(self) -> ResolvedModel | None:
+        """The model that answers every run; None if a callable chooses."""
+        model = self.model
+        return resolved_model(model, "model") if isinstance(model, ChatProvider | ResolvedModel) else None
+
     async def resolve_model(self, request: ModelRequest[object], /) -> ResolvedModel:
         """Return the model that answers a run.
 

@@ -52,6 +52,7 @@ def enqueue(core: RuntimeCore, lanes: LaneTable, work: Work, /) -> None:
         result=work.result,
         priority=run.queue_priority,
         on_end=end,
+        keeps_place=work.entry is not None,
     )
     core.here[key] = work
     core.lanes.put(work.lane, work.item)
@@ -73,7 +74,10 @@ class _Execution:
             # What is still underway when the run is told to stop finds it taken, and begins a run of its own.
             with anyio.CancelScope() as scope, signal.bind(scope):
                 await self._work.batch.complete()
-        acquired = await acquire(self._core, self._lane, self._work, signal)
+        entry = self._work.entry
+        acquired: Acquired | RunResult | None = None if entry is None else await entry
+        if acquired is None:
+            acquired = await acquire(self._core, self._lane, self._work, signal)
         report_begin(self._core, acquired)
         return acquired
 

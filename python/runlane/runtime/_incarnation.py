@@ -34,6 +34,11 @@ class Incarnation:
         """Whether an owner is, or was, this runtime."""
         return owner_id == self.owner_id or owner_id in self._former
 
+    @property
+    def is_held(self) -> bool:
+        """Whether the present owner's lease is held, as far as is known without asking."""
+        return self._lease is not None and self._lease.held
+
     async def begin(self, tasks: TaskGroup, /) -> None:
         """Register as a living owner.
 

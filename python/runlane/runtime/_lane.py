@@ -61,21 +61,49 @@ class ConversationLane:
             StoreError, UsageError: See `StoreCalls.apply`.
         """
         async with self._lock:
-            outcomes, attempts = await self._calls.apply_counted(self.conversation_id, commands)
-            applied = [outcome for outcome in outcomes if isinstance(outcome, Applied)]
-            if attempts > 1:
-                # What is found again under its own id is answered without the messages it wrote.
-                self.records.doubt()
-            elif len(applied) == len(commands):
-                for outcome in applied:
-                    self.records.learn(outcome.delta)
-            if len(applied) < len(commands):
-                applied = []
-            if settled is not None:
-                settled(outcomes)
-            if self._publishing.wanted(self.conversation_id):
-                self._place(commands, applied, outcomes[-1])
-                self._publishing.tell_all(self._events(commands, applied, outcomes[-1], extras))
+            return await self._commit(commands, settled, extras)
+
+    async def enter(
+        self,
+        foresee: Callable[[], Sequence[Command] | None],
+        /,
+        *,
+        settled: Callable[[tuple[Outcome, ...]], None],
+    ) -> tuple[Outcome, ...] | None:
+        """Carry out commands that rest on what is known here at this moment.
+
+        Args:
+            foresee: Returns them; None if too little is known. Nothing else is committed here until they are.
+            settled: As in `commit`.
+
+        Returns:
+            None if nothing was tried.
+
+        Raises:
+            StoreError, UsageError: See `StoreCalls.apply`.
+        """
+        async with self._lock:
+            commands = foresee()
+            return None if commands is None else await self._commit(commands, settled, {})
+
+    async def _commit(
+        self, commands: Sequence[Command], settled: Callable[[tuple[Outcome, ...]], None] | None, extras: Extras
+    ) -> tuple[Outcome, ...]:
+        outcomes, attempts = await self._calls.apply_counted(self.conversation_id, commands)
+        applied = [outcome for outcome in outcomes if isinstance(outcome, Applied)]
+        if attempts > 1:
+            # What is found again under its own id is answered without the messages it wrote.
+            self.records.doubt()
+        elif len(applied) == len(commands):
+            for outcome in applied:
+                self.records.learn(outcome.delta)
+        if len(applied) < len(commands):
+            applied = []
+        if settled is not None:
+            settled(outcomes)
+        if self._publishing.wanted(self.conversation_id):
+            self._place(commands, applied, outcomes[-1])
+            self._publishing.tell_all(self._events(commands, applied, outcomes[-1], extras))
         return outcomes
 
     def _place(self, commands: Sequence[Command], applied: list[Applied], last: Outcome) -> None:

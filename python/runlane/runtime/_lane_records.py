@@ -94,6 +94,11 @@ class LaneRecords:
         """Bytes of the records kept."""
         return self._bytes
 
+    @property
+    def _is_large(self) -> bool:
+        limits = self._limits
+        return len(self._history) > 2 * limits.max_messages or self._bytes > 2 * limits.max_bytes
+
     def learn(self, delta: Delta, /) -> None:
         """Take what an own commit changed."""
         if self._version is None:
@@ -116,9 +121,7 @@ class LaneRecords:
         Raises:
             StoreError: The store could not be read.
         """
-        if self._version is not None and (
-            len(self._history) > 2 * self._limits.max_messages or self._bytes > 2 * self._limits.max_bytes
-        ):
+        if self._version is not None and self._is_large:
             self._forget()
         if self._version is not None and self._behind:
             since = self._version
@@ -134,6 +137,32 @@ class LaneRecords:
             if entered is None:
                 self._effects[call] = "not-started"
             self._dangling.pop()
+
+    def foresee(self, run: Run, message: Message, /) -> int | None:
+        """Show the input of a run that is about to be committed, as it will be the next to execute.
+
+        A conversation that is not known yet is taken to be new. Whoever commits does so under the version returned,
+        and calls `mistaken` if that was refused.
+
+        Returns:
+            The version that must be current; None if something has to be read first.
+        """
+        if self._version is None:
+            self._version = 0
+        elif self._behind or self._dangling or self._is_large:
+            return None
+        self._held[message.id] = message
+        self.begin(run)
+        return self._version
+
+    def mistaken(self, message_id: str, /) -> None:
+        """Take a foreseen input back; what it was built on is read again."""
+        if self._version == 0:
+            self._forget()
+            return
+        self.withdraw()
+        self._held.pop(message_id, None)
+        self._behind = True
 
     def begin(self, run: Run, /) -> bool:
         """Show the inputs of the run whose turn it is; False if one of them is not known here."""

@@ -87,6 +87,24 @@ class Preparation:
             return None
         return await self._finish()
 
+    @staticmethod
+    def is_immediate(core: RuntimeCore, /) -> bool:
+        """Whether prompts are made of what is at hand: nothing is asked, awaited or written for them."""
+        model, config = core.given_model, core.config
+        asks = config.prompt.sections or config.files.resolve or config.history.project or config.history.compact
+        if model is None or asks:
+            return False
+        return config.prompt.counter is None or model.context_window is None
+
+    def immediately(self) -> StepPrompt:
+        """Return what the model is told, if `is_immediate` holds.
+
+        Raises:
+            Exception: It cannot be told.
+        """
+        self._model = self._core.given_model
+        return self._projected(self._select(None), None)
+
     async def inside(self, writer: TurnWriter) -> StepPrompt:
         """Write what has to be written under an acquired run, and return what the model is told.
 
@@ -182,17 +200,25 @@ class Preparation:
             raise RuntimeError
         selection = self._select(composed)
         self._check_window(composed, selection)
-        instructions: Instructions = (self._core.instructions or "") if composed is None else composed.instructions
         own = None if self._core.config.history.project is None else await self._showing.own(self._kept(selection))
         if own is not None:
-            return StepPrompt(model=model, instructions=instructions, messages=own)
-        files = await self._showing.files(self._lane.records.history)
-        options = self._showing.options(model.provider.provider_id or None)
+            return StepPrompt(model=model, instructions=self._instructions, messages=own)
+        return self._projected(selection, await self._showing.files(self._lane.records.history))
+
+    @property
+    def _instructions(self) -> Instructions:
+        composed = self._composed
+        return (self._core.instructions or "") if composed is None else composed.instructions
+
+    def _projected(self, selection: Selection | None, files: ResolvedFiles | None) -> StepPrompt:
+        if self._model is None:
+            raise RuntimeError
+        options = self._showing.options(self._model.provider.provider_id or None)
         projection = self._lane.records.project(options, files=files, selection=selection)
         messages = tuple(projection.messages)
         return StepPrompt(
-            model=model,
-            instructions=carry_into_instructions(instructions, projection.system),
+            model=self._model,
+            instructions=carry_into_instructions(self._instructions, projection.system),
             messages=messages,
             records=self._lane.records.records_of(selection, messages=len(messages)),
         )

@@ -21,12 +21,14 @@ from runlane.delivery import Subscription, placeholder_for
 from runlane.errors import RuntimeClosedError, RuntimeConflictError
 from runlane.records import Message, Run
 from runlane.runtime._approval_answers import authorize_answers, refuse_other_decision
+from runlane.runtime._acquiring import Entrance
 from runlane.runtime._core import RuntimeCore
 from runlane.runtime._execution import enqueue
 from runlane.runtime._inputs import RuntimeInput
 from runlane.runtime._lane import ConversationLane
 from runlane.runtime._lane_table import LaneTable
 from runlane.runtime._policies import ABORTS, ChoosePolicy, InputPolicy, SubmittedInput, check_policy, priority_of
+from runlane.runtime._promise import Promise
 from runlane.runtime._settling import answering_view, result_from_view
 from runlane.runtime._tickets import Admission, Listening, RecordIds, RunTicket
 from runlane.runtime._work import Batch, Work
@@ -44,6 +46,7 @@ class Submission:
         context: The application's own value, as the protocol reads it.
         lane: The name of its lane.
         batch: The successor it will join or begin, or None if it shares its run with nobody.
+        entrance: Its run's place in an idle lane, or None if it gets one once it is admitted.
     """
 
     ticket: RunTicket
@@ -53,6 +56,7 @@ class Submission:
     context: object
     lane: str
     batch: Batch | None = None
+    entrance: Entrance | None = None
 
     @property
     def joins(self) -> Work | None:
@@ -196,14 +200,30 @@ class Submissions:
             await self._check(submission.input)
             await authorize_answers(self._core, lane, submission.input)
             message = self._message(submission)
-            outcome = await self._commit(lane, submission, message)
+            accept = self._command(submission, message)
+            outcome = await self._enter_idle(lane, submission, accept)
+            if outcome is None:
+                outcome = await self._commit(lane, submission, accept)
             while submission.joins is not None and isinstance(outcome, Conflict | NotFound):
                 # It started elsewhere, was absorbed or withdrawn meanwhile: the input begins a run like any other.
                 self._begin_anew(submission)
-                outcome = await self._commit(lane, submission, message)
+                outcome = await self._commit(lane, submission, self._command(submission, message))
             self._follow(submission, message, outcome)
         except Exception as error:  # noqa: BLE001 - handed to whoever awaits the ticket
             ticket.reject(error)
+        finally:
+            if submission.entrance is not None:
+                submission.entrance.close(RuntimeConflictError("the input begins no run", operation="submit"))
+
+    async def _enter_idle(self, lane: ConversationLane, submission: Submission, accept: AcceptInput) -> Outcome | None:
+        """Admit an input that finds its lane idle, and have its run acquired, in one commit; None if that is not so."""
+        core, ticket = self._core, submission.ticket
+        if submission.batch is not None or not Entrance.is_open(core, submission.lane, accept):
+            return None
+        work = Work(run=accept.run, context=submission.context, lane=submission.lane, entry=Promise())
+        enqueue(core, self._lanes, work)
+        submission.entrance = Entrance(core, lane, work, accept)
+        return await submission.entrance.commit(lambda outcome: self._admitted(ticket, accept, outcome))
 
     async def _check(self, given: SubmittedInput) -> None:
         """Refuse an input for good before anything is written.
@@ -218,10 +238,9 @@ class Submissions:
         if self.closed:
             raise RuntimeClosedError
 
-    async def _commit(self, lane: ConversationLane, submission: Submission, message: Message) -> Outcome:
-        command = self._command(submission, message)
+    async def _commit(self, lane: ConversationLane, submission: Submission, accept: AcceptInput) -> Outcome:
         ticket = submission.ticket
-        outcomes = await lane.commit([command], settled=lambda outcomes: self._admitted(ticket, command, outcomes[-1]))
+        outcomes = await lane.commit([accept], settled=lambda outcomes: self._admitted(ticket, accept, outcomes[-1]))
         return outcomes[-1]
 
     def _begin_anew(self, submission: Submission) -> None:
@@ -323,13 +342,17 @@ class Submissions:
 
     def _start(self, submission: Submission, message: Message, run: Run) -> None:
         """Put a run into its lane, or note that it has grown; offer the input; stop what executes, if that is meant."""
-        core, work = self._core, submission.joins
-        if work is None:
+        core, work, entrance = self._core, submission.joins, submission.entrance
+        if entrance is not None:
+            work = entrance.work
+            entrance.open(run)
+        elif work is None:
             work = Work(run=run, context=submission.context, lane=submission.lane, batch=submission.batch)
             if submission.batch is not None:
                 submission.batch.work = work
             enqueue(core, self._lanes, work)
-        work.run = run
+        else:
+            work.run = run
         work.result.then(submission.ticket.follow)
         if submission.policy == "inject" and core.waits(run.conversation_id, run.id):
             core.conversations.offer(run, message)
