@@ -42,7 +42,12 @@ async def opened(  # noqa: PLR0913 - each is a fact of the scene
     inner = store or MemoryStore()
     faulty = FaultyStore(inner, plan)
     runtime = AgentRuntime(
-        faulty, model=(lambda _: model) if stepwise else model, tools=tools, config=config, clock=clock, recover_on_start=recover_on_start
+        faulty,
+        model=(lambda _: model) if stepwise else model,
+        tools=tools,
+        config=config,
+        clock=clock,
+        recover_on_start=recover_on_start,
     )
     if store is not None:
         async with runtime:

@@ -15,7 +15,6 @@ it; if somebody else wrote to the conversation in between, it is prepared again 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -45,21 +44,19 @@ from runlane.runtime._steps import StepPrompt
 from runlane.runtime._tickets import RunResult
 from runlane.runtime._turn_writer import TurnWriter
 from runlane.store import (
-    AcceptInput,
     AcquireRun,
     Applied,
     CancelRun,
     CheckpointRunAssistant,
     Command,
     DraftPatch,
-    Duplicate,
     Outcome,
     RecordRunOperation,
     RecoverablePage,
     RecoverRun,
 )
 
-__all__ = ["Acquired", "Entrance", "abandon_command", "acquire", "cancel_command", "ended_result"]
+__all__ = ["Acquired", "Acquisition", "abandon_command", "acquire", "cancel_command", "ended_result"]
 
 _PATIENCE: Final = 10.0
 """Seconds a queued run ahead that nobody holds may take to move before it counts as left behind."""
@@ -95,7 +92,7 @@ async def acquire(
         RunUnsettledError: It cannot be executed now, and nobody here will try again.
         RuntimeClosedError: The runtime closed while the run waited for its turn; it stays queued.
     """
-    acquisition = _Acquisition(core, lane, work, signal)
+    acquisition = Acquisition(core, lane, work, signal)
     try:
         return await acquisition.run()
     except ConversationPurgedError:
@@ -104,107 +101,11 @@ async def acquire(
         return await acquisition.close(error)
 
 
-class Entrance:
-    """Admission, acquisition and first request in one commit, for an input that finds its lane idle.
+class Acquisition:
+    """One run on its way to an executor."""
 
-    The run has its place in the lane already, so nothing overtakes it; its prompt is foreseen, and the commit demands
-    the version it was foreseen at. Whatever comes in between, nothing is written then, and the input is admitted by
-    itself and goes on like any other.
-
-    Attributes:
-        work: The run, in its lane.
-    """
-
-    def __init__(self, core: RuntimeCore, lane: ConversationLane, work: Work, accept: AcceptInput, /) -> None:
-        """Prepare to admit an input whose run was just put into an idle lane."""
-        self._core = core
-        self._lane = lane
-        self._accept = accept
-        self._signal = CancelToken() if work.item is None else work.item.token
-        self._acquisition = _Acquisition(core, lane, work, self._signal)
-        self._acquired: Acquired | None = None
-        self._prompt: StepPrompt | None = None
-        self.work = work
-
-    @staticmethod
-    def is_open(core: RuntimeCore, lane: str, accept: AcceptInput, /) -> bool:
-        """Whether an input finds its lane idle, and nobody has to be asked what its model is told."""
-        return (
-            accept.input.role == "user"
-            and core.lanes.is_idle(lane)
-            and accept.input.conversation_id not in core.recovering
-            and Preparation.is_immediate(core)
-        )
-
-    async def commit(self, settled: Callable[[Outcome], None], /) -> Outcome | None:
-        """Try it once.
-
-        Args:
-            settled: Called with the outcome of the admission before anything is told, if there is one.
-
-        Returns:
-            The outcome of the admission; None if the input has to be admitted by itself.
-
-        Raises:
-            StoreCommitUnknownError, ConversationPurgedError: As for any admission.
-        """
-        message_id, records = self._accept.input.id, self._lane.records
-        try:
-            outcomes = await self._lane.enter(self._foresee, settled=lambda outcomes: self._settle(outcomes, settled))
-        except (StoreCommitUnknownError, ConversationPurgedError):
-            records.mistaken(message_id)
-            raise
-        except Exception as error:  # noqa: BLE001 - if it lies with the input, its own admission meets it again
-            records.mistaken(message_id)
-            self.work.failure = error
-            return None
-        if outcomes is None or self._prompt is None:
-            return None
-        first, last = outcomes[0], outcomes[-1]
-        if isinstance(last, Applied) and isinstance(outcomes[1], Applied):
-            self._acquired = await self._acquisition.acquired(outcomes[1], last, self._prompt)
-            return first
-        records.mistaken(message_id)
-        return first if isinstance(first, Duplicate) else None
-
-    def open(self, run: Run, /) -> None:
-        """Let the lane go on with the admitted run."""
-        work = self.work
-        if self._acquired is None:
-            work.run = run
-        if work.item is not None:
-            work.item.keeps_place = False
-        if work.entry is not None:
-            work.entry.resolve(self._acquired)
-
-    def close(self, error: Exception, /) -> None:
-        """Take the run out of its lane, unless it was let go on."""
-        if self.work.entry is not None:
-            self.work.entry.reject(error)
-
-    def _foresee(self) -> list[Command] | None:
-        if not self._core.incarnation.is_held or self._signal.cancelled:
-            return None
-        accept, records = self._accept, self._lane.records
-        version = records.foresee(accept.run, accept.input)
-        if version is None:
-            return None
-        try:
-            self._prompt = self._acquisition.foreseen()
-        except Exception:  # noqa: BLE001 - becomes the end of the run once it is acquired
-            records.mistaken(accept.input.id)
-            return None
-        return [replace(accept, expected_version=version), *self._acquisition.commands(self._prompt)]
-
-    @staticmethod
-    def _settle(outcomes: tuple[Outcome, ...], settled: Callable[[Outcome], None]) -> None:
-        first, last = outcomes[0], outcomes[-1]
-        if isinstance(last, Applied | Duplicate):
-            settled(first)
-
-
-class _Acquisition:
-    def __init__(self, core: RuntimeCore, lane: ConversationLane, work: Work, signal: CancelToken) -> None:
+    def __init__(self, core: RuntimeCore, lane: ConversationLane, work: Work, signal: CancelToken, /) -> None:
+        """Prepare to acquire a run."""
         self._core = core
         self._lane = lane
         self._work = work
@@ -215,6 +116,7 @@ class _Acquisition:
         self._operation: RunOperation | None = None
 
     async def run(self) -> Acquired | RunResult:
+        """Acquire it; see `acquire`."""
         while True:
             prompt = await self._prepare()
             await self._core.incarnation.ensure()
@@ -275,6 +177,7 @@ class _Acquisition:
     # --- the commit ----------------------------------------------------------------------------------------------
 
     def commands(self, prompt: StepPrompt | Preparation | Exception) -> list[Command]:
+        """Return the acquisition and what goes with it: the draft, and the first request if it is known."""
         core, run, at = self._core, self._work.run, self._core.clock.now()
         revision = run.revision
         ids = core.ids
@@ -329,6 +232,7 @@ class _Acquisition:
     async def acquired(
         self, acquired: Applied, last: Applied, prompt: StepPrompt | Preparation | Exception
     ) -> Acquired:
+        """Return the run that was acquired by a commit, the first and the last of whose outcomes are given."""
         run = last.delta.runs[-1]
         ownership = acquired.ownership or Ownership(owner=self._core.owner_id, fencing_token=run.fencing_token)
         self._work.run = run

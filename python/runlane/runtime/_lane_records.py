@@ -151,6 +151,8 @@ class LaneRecords:
             self._version = 0
         elif self._behind or self._dangling or self._is_large:
             return None
+        if message.id in self._history or message.id in self._held:
+            return None
         self._held[message.id] = message
         self.begin(run)
         return self._version

@@ -2,7 +2,8 @@
 
 1. closed: everything rejects, nothing is written; 2. the input is parsed, errors are raised at once; 3. a key that is
 still on its way gets the very same ticket; 4. policy and lane are chosen, and with coalescing the successor the input
-will join; 5. `runs.preflight` may refuse the input; 6. it is committed, one conversation's inputs one after another;
+will join; 5. `runs.preflight` may refuse the input; 6. it is committed, one conversation's inputs one after another,
+together with the acquisition of its run if its lane is idle;
 7. `admission` settles, the events are told, `accepted` settles; 8. a repeated key follows the run it named; an input to
 be injected is offered; an input that joined a successor follows that run, any other's run goes into its lane; 9. the
 policy stops what executes there.
@@ -21,8 +22,9 @@ from runlane.delivery import Subscription, placeholder_for
 from runlane.errors import RuntimeClosedError, RuntimeConflictError
 from runlane.records import Message, Run
 from runlane.runtime._approval_answers import authorize_answers, refuse_other_decision
-from runlane.runtime._acquiring import Entrance
 from runlane.runtime._core import RuntimeCore
+from runlane.runtime._entrance import Entrance
+from runlane.runtime._entrance import Entrance
 from runlane.runtime._execution import enqueue
 from runlane.runtime._inputs import RuntimeInput
 from runlane.runtime._lane import ConversationLane
