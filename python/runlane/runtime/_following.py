@@ -80,16 +80,20 @@ class Followers:
 
     async def _try(self, followed: _Followed) -> None:
         try:
-            await self._look(followed.conversation_id)
+            await self._look(followed)
         except Exception:  # noqa: BLE001 - a store that fails now is asked again
             followed.mark()
             await self._clock.sleep(_AGAIN)
         else:
             followed.mark()
 
-    async def _look(self, conversation_id: str) -> None:
+    async def _look(self, followed: _Followed) -> None:
         """Point at what is new, then wait until there may be more."""
+        conversation_id = followed.conversation_id
         known = self._hub.version(conversation_id)
+        if known is not None:
+            # A commit of this runtime may have said how far it is before the first look.
+            followed.mark()
         if known is None or await self._store.wait_for_change(conversation_id, known, max_wait=_WAIT):
             with self._lanes.use(conversation_id) as lane:
                 async with lane.quiet():

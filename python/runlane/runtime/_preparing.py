@@ -24,7 +24,7 @@ from typing import Final
 
 from runlane.contracts import CancelToken
 from runlane.errors import ContextOverflowError
-from runlane.history import RUNTIME_EVIDENCE, Selection
+from runlane.history import RUNTIME_EVIDENCE, ResolvedFiles, Selection
 from runlane.models import ModelFunction, ResolvedModel
 from runlane.prompt import (
     ComposedPrompt,

@@ -24,7 +24,6 @@ from runlane.records import Message, Run
 from runlane.runtime._approval_answers import authorize_answers, refuse_other_decision
 from runlane.runtime._core import RuntimeCore
 from runlane.runtime._entrance import Entrance
-from runlane.runtime._entrance import Entrance
 from runlane.runtime._execution import enqueue
 from runlane.runtime._inputs import RuntimeInput
 from runlane.runtime._lane import ConversationLane
