@@ -1,13 +1,25 @@
 """Ids and numbers given to a runtime are checked at once, by name, and nothing is read or written for a bad one."""
 
 import gc
+import inspect
+import typing
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from runlane.errors import InvalidValueError, RunlaneError, UsageError
-from runlane.runtime import AgentRuntime, RecordIds, RunsConfig, RuntimeConfig
+from runlane.runtime import (
+    AbandonInput,
+    AgentRuntime,
+    CloseOptions,
+    InterruptInput,
+    LaneCoordinator,
+    RecordIds,
+    RecoverOptions,
+    RunsConfig,
+    RuntimeConfig,
+)
 from runlane.store import MemoryStore
 from runlane.testing import ScriptedModel
 from tests.hostile import broken, hostile_object
@@ -160,3 +172,25 @@ async def test_what_a_runtime_is_made_of_is_refused_by_name(name: str, bad: obje
     with pytest.raises(RunlaneError) as caught:
         AgentRuntime(MemoryStore(), model=ScriptedModel("ok"), **{name: bad})  # type: ignore[arg-type]
     assert getattr(caught.value, "argument", None) == name
+
+
+@pytest.mark.parametrize(
+    ("named", "method"),
+    [
+        (RecoverOptions, AgentRuntime.recover),
+        (CloseOptions, AgentRuntime.close),
+        (CloseOptions, LaneCoordinator.close),
+        (AbandonInput, AgentRuntime.abandon),
+        (InterruptInput, AgentRuntime.interrupt),
+    ],
+    ids=["recover", "close", "coordinator", "abandon", "interrupt"],
+)
+def test_names_for_arguments_are_the_arguments(named: type, method: Callable[..., object]) -> None:
+    """Each names what its method takes, with the same types; what it may leave out has a default."""
+    parameters = inspect.signature(method).parameters
+    wanted = inspect.Parameter.POSITIONAL_ONLY if named is InterruptInput else inspect.Parameter.KEYWORD_ONLY
+    taken = {name: one for name, one in parameters.items() if one.kind is wanted and name != "self"}
+    hints, method_hints = typing.get_type_hints(named), typing.get_type_hints(method)
+    assert hints == {name: method_hints[name] for name in taken}
+    optional = getattr(named, "__optional_keys__", frozenset[str]())
+    assert {name for name, one in taken.items() if one.default is not one.empty} == optional

@@ -90,3 +90,27 @@ def test_a_user_neither_calls_tools_nor_speaks_of_approvals(part: dict[str, obje
     with pytest.raises(UsageError) as caught:
         seed_messages("c", "k", [{"role": "user", "parts": [{"type": "text", "text": "Hi"}, part]}], _NOW)
     assert caught.value.argument == "messages.0.parts.1"
+
+
+@pytest.mark.parametrize(
+    ("given", "place", "says"),
+    [
+        ({"role": "user", "content": "Hi"}, "input", "neither `parts` nor a `type`; a message is {"),
+        ({}, "input", "a text can be given as it is"),
+        ([{"role": "user", "content": "Hi"}], "input.parts.0", "is a message, not a part"),
+        ({"type": "image"}, "input.parts.0", "one of text, reasoning, file, .*; this one 'image' is none"),
+        ([{"type": "text", "text": "a"}, {"text": "b"}], "input.parts.1", "this one has none"),
+        ({"type": "text", "text": 5}, "input.parts.0.text", "valid string"),
+        ({"type": "file"}, "input.parts.0.media_type", "required"),
+        (["Hi"], "input.parts.0", "must be a part or its JSON, not str"),
+        ([5], "input.parts.0", "not int"),
+        ({"parts": "Hi"}, "input.parts", "must be a list of parts, not str"),
+        ({"parts": 5}, "input.parts", "must be a list of parts, not int"),
+    ],
+)
+def test_what_is_no_part_is_refused_in_words_of_parts(given: object, place: str, says: str) -> None:
+    """The error names the place and what belongs there, in our words."""
+    with pytest.raises((InvalidValueError, UsageError), match=says) as caught:
+        read_input(given, None)  # type: ignore[arg-type]
+    assert getattr(caught.value, "argument", None) == place
+    assert "discriminator" not in str(caught.value)

@@ -155,3 +155,8 @@ class RuntimeClosedError(CommandRefusedError):
 
     def __init__(self, message: str = "the runtime is closed; open a new one to submit or recover") -> None:
         super().__init__(message)
+
+    @classmethod
+    def not_entered(cls) -> RuntimeClosedError:
+        """Return the error of a runtime that was not entered yet."""
+        return cls("the runtime is not open yet; enter it first: async with AgentRuntime(...) as runtime")

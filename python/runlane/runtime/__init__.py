@@ -1,5 +1,6 @@
 """Lanes, submission, runs, recovery."""
 
+from runlane.runtime._arguments import AbandonInput, CloseOptions, InterruptInput, RecoverOptions
 from runlane.runtime._blocking import BlockingRuntime
 from runlane.runtime._compaction import StructuredCompaction
 from runlane.runtime._compaction_run import compact_in_run, compaction_is_due
@@ -83,6 +84,7 @@ from runlane.runtime._turn import (
 
 __all__ = [
     "Abandon",
+    "AbandonInput",
     "Admission",
     "AgentProtocol",
     "AgentRuntime",
@@ -93,6 +95,7 @@ __all__ = [
     "ChooseDriver",
     "ChoosePolicy",
     "CloseConfig",
+    "CloseOptions",
     "CloseResult",
     "Compact",
     "CompactionContext",
@@ -110,6 +113,7 @@ __all__ = [
     "HistoryConfig",
     "InputLike",
     "InputPolicy",
+    "InterruptInput",
     "KeepFile",
     "LaneCoordinator",
     "LaneKey",
@@ -129,6 +133,7 @@ __all__ = [
     "ProtocolInput",
     "Publisher",
     "RecordIds",
+    "RecoverOptions",
     "RecoveryConfig",
     "RecoveryDecision",
     "RecoveryInput",

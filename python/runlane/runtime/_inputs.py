@@ -62,8 +62,10 @@ _OBJECT: TypeAdapter[JsonObject] = TypeAdapter(dict[str, JsonValue])
 _MAX_PLACE: Final = 200
 _AROUND: Final = 4
 """How many containers lie around what is submitted once it is part of a stored record, at most."""
+_MESSAGE: Final = 'a message is {"role": "user", "parts": [...]}, a text can be given as it is'
 
 _PART_TYPES = get_args(get_args(Part)[0])
+_PART_NAMES: Final = tuple(kind.model_fields["type"].default for kind in _PART_TYPES)
 _NOT_A_USERS: Final = (ToolCallPart, ToolResultPart, ToolApprovalRequestPart, ToolApprovalResponsePart, ControlPart)
 
 
@@ -76,8 +78,32 @@ def _validated(adapter: TypeAdapter[JsonObject] | TypeAdapter[str], value: objec
 
 def _refusal(error: ValidationError, argument: str) -> InvalidValueError:
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    place = ".".join([argument, *(str(step) for step in first["loc"])])
-    return InvalidValueError(first["msg"], argument=place if len(place) <= _MAX_PLACE else f"{place[:_MAX_PLACE]}...")
+    return _named(first["msg"], argument, first["loc"])
+
+
+def _named(problem: str, argument: str, steps: Sequence[object]) -> InvalidValueError:
+    place = ".".join([argument, *map(str, steps)])
+    return InvalidValueError(problem, argument=place if len(place) <= _MAX_PLACE else f"{place[:_MAX_PLACE]}...")
+
+
+def _part_refusal(error: ValidationError, argument: str, parts: object) -> InvalidValueError:
+    """Return what is wrong with parts, in words of parts: what was given may well be a message of some other kind."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    if not first["loc"]:
+        return InvalidValueError(f"must be a list of parts, not {type(parts).__name__}", argument=argument)
+    index, *rest = first["loc"]
+    given = parts[index] if isinstance(parts, Sequence) and isinstance(index, int) and index < len(parts) else None
+    if first["type"] == "union_tag_not_found" and isinstance(given, Mapping) and given.keys() & {"content", "role"}:
+        return _named(f"is a message, not a part; {_MESSAGE}", argument, [index])
+    if first["type"] in {"union_tag_not_found", "union_tag_invalid"}:
+        said = given.get("type") if isinstance(given, Mapping) else None
+        got = "has none" if said is None else f"{str(said)[:40]!r} is none"
+        return _named(f"a part has a `type`, one of {', '.join(_PART_NAMES)}; this one {got}", argument, [index])
+    if len(first["loc"]) == 1:
+        problem = f'must be a part or its JSON, not {type(given).__name__}; {{"type": "text", "text": ...}} is a text'
+        return _named(problem, argument, [index])
+    # The place names the kind of part after its number, which is no field.
+    return _named(first["msg"], argument, [index, *rest[1:]])
 
 
 def _check_storable(value: object, argument: str) -> None:
@@ -172,7 +198,7 @@ def read_said(value: object, argument: str, /) -> tuple[object, tuple[Part, ...]
     try:
         read = _PARTS.validate_python(parts)
     except ValidationError as error:
-        raise _refusal(error, place) from None
+        raise _part_refusal(error, place, parts) from None
     if not read:
         raise InvalidValueError("must have at least one part", argument=place)
     for index, part in enumerate(read):
@@ -192,6 +218,8 @@ def _fields(value: object, argument: str) -> tuple[object, object, object]:
     if isinstance(value, Mapping):
         if "parts" in value:
             return value.get("role", "user"), value["parts"], value.get("metadata")
+        if "type" not in value:
+            raise UsageError(f"has neither `parts` nor a `type`; {_MESSAGE}", argument=argument)
         return "user", (value,), None
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
         return "user", tuple(value), None

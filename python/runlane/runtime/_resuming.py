@@ -41,8 +41,9 @@ def resume(  # noqa: PLR0913, PLR0917 - the runtime's parts, then the caller's t
             work.result.then(resumed.result.follow)
 
     if gate.closed or tasks is None:
-        resumed.accepted.reject(RuntimeClosedError())
-        resumed.result.reject(RuntimeClosedError())
+        error = RuntimeClosedError() if gate.closed else RuntimeClosedError.not_entered()
+        resumed.accepted.reject(error)
+        resumed.result.reject(error)
     else:
         tasks.start_soon(begin, name=f"resume {run_id}")
     return resumed

@@ -508,8 +508,10 @@ class AgentRuntime:
         """
         if conversation_id is not None:
             conversation_id = read_id(conversation_id, "conversation_id")
-        if self._gate.closed or self._host.tasks is None:
+        if self._gate.closed:
             raise RuntimeClosedError
+        if self._host.tasks is None:
+            raise RuntimeClosedError.not_entered()
         recovery = Recovery(self._core, self._lanes, self._gate, decide=decide, resolve_context=resolve_context)
         groups = await recovery.collect(
             page_size=page_size, max_runs=max_runs, signal=signal, conversation_id=conversation_id

@@ -103,7 +103,7 @@ class Submissions:
             return self._shared(known[0], known[1], given, ids)
         if self.closed or tasks is None:
             ticket = self._ticket(given, ids)
-            ticket.reject(RuntimeClosedError())
+            ticket.reject(RuntimeClosedError() if self.closed else RuntimeClosedError.not_entered())
             return ticket
         submission = self._enter(given, ids, policy)
         ticket = submission.ticket

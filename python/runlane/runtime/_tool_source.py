@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from runlane.errors import UsageError
@@ -26,7 +26,7 @@ def read_tools(source: object, /) -> ToolRegistry[Any] | None:
         if not source.sealed:
             raise UsageError("seal the registry first: registry.seal()", argument="tools")
         return source
-    if isinstance(source, str | bytes) or not isinstance(source, Iterable):
+    if isinstance(source, str | bytes | Mapping) or not isinstance(source, Iterable):
         raise UsageError("must be a list of tools, or a ToolRegistry", argument="tools")
     tools = tuple(source)
     if not tools:

@@ -62,7 +62,8 @@ class ToolRegistry(Generic[Ctx]):
             options.ports, BlockingSlots(options.max_blocking_threads), deque(maxlen=options.call_log_size)
         )
         self._tools: OrderedRegistry[AnyTool, RegisteredTool] = OrderedRegistry("tools", _entry)
-        for item in options.tools:
+        for place, item in enumerate(options.tools):
+            _check_tool(item, f"tools.{place}")
             self.register(item)
 
     # --- the registry --------------------------------------------------------------------------------------------
@@ -80,6 +81,7 @@ class ToolRegistry(Generic[Ctx]):
             RegistrySealedError: The registry takes no more.
             InvalidValueError, UsageError: It is malformed; nothing was registered.
         """
+        _check_tool(item, "item")
         compiled = CompiledTool(item if isinstance(item, ToolDefinition) else tool(item))
         entry = self._tools.register(compiled)
         self._pipeline.tools[compiled.id] = compiled
@@ -172,6 +174,11 @@ class ToolRegistry(Generic[Ctx]):
             await self._pipeline.refuse(call, refusal)
             raise refusal
         return await self._pipeline.carry_out(call)
+
+
+def _check_tool(item: object, argument: str) -> None:
+    if not isinstance(item, ToolDefinition) and not callable(item):
+        raise UsageError(f"must be a typed function or a ToolDefinition, not {type(item).__name__}", argument=argument)
 
 
 def _entry(compiled: AnyTool) -> tuple[Id, RegisteredTool]:
