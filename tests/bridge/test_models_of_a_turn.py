@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -15,12 +16,23 @@ from typing_extensions import override
 from runlane.bridge import TurnProvider, WorkflowTurnDriver
 from runlane.contracts import CancelToken, Id
 from runlane.delivery import RunOperationEvent
-from runlane.errors import AbortedError, ModelProtocolError, ProviderError, UsageError
+from runlane.diagnostics import CreateDiagnosticsOptions
+from runlane.errors import (
+    AbortedError,
+    BudgetError,
+    ModelProtocolError,
+    ProviderError,
+    RunlaneError,
+    StoreFullError,
+    UsageError,
+)
 from runlane.flow import define_workflow
-from runlane.models import FinishReport, ModelUsage, ResolvedModel, TextDelta, UsageReport
+from runlane.models import FinishReport, ModelUsage, ResolvedModel, RetryPolicy, TextDelta, UsageReport
 from runlane.records import TextPart
 from runlane.runner import ModelCallRequest, ModelChildOptions, ModelOutputEvent, ModelRunner, ModelRunnerOptions
 from runlane.runtime import (
+    AgentProtocol,
+    LoopConfig,
     ManagedLoopDriver,
     RunContext,
     RunResult,
@@ -29,7 +41,8 @@ from runlane.runtime import (
     TurnFinished,
     TurnOutcome,
 )
-from runlane.testing import Hold, ScriptedModel
+from runlane.store import RecordRunOperation
+from runlane.testing import FakeClock, Fault, Hold, ScriptedModel, StoreCall
 from tests.bridge.test_workflow_turns import driving, texts
 from tests.flow.workflows import definition, node, way
 from tests.runtime.scenes import CONVERSATION, heard, opened
@@ -120,7 +133,7 @@ async def test_named_models_answer_their_nodes() -> None:
         (ModelProtocolError(detail="odd", code="model.no_call"), "provider_failure"),
     ],
 )
-async def test_a_failure_of_the_provider_is_the_providers(error: Exception, reason: str) -> None:
+async def test_b14_a_failure_of_the_provider_is_the_providers(error: Exception, reason: str) -> None:
     """A failure raised out of the bound provider ends the run as one of the provider."""
     result = await answered(ScriptedModel([error]), driving(node("a", run=asking("x"))))
     assert result.reason == reason
@@ -133,6 +146,50 @@ async def test_a_recovered_failure_is_none_of_the_run() -> None:
     result = await answered(failing, driving(recovering))
     assert (result.reason, texts(result)) == ("success", ["provider.failure"])
     assert all(isinstance(part, TextPart) for part in result.message.parts)
+
+
+async def test_b14_a_call_that_falls_silent_times_out_as_in_any_run() -> None:
+    """The idle deadline of the runtime is armed around calls of nodes, and the run ends for that reason."""
+    clock = FakeClock()
+    hold = Hold()
+    config = replace(driving(node("a", run=asking("x"))), loop=LoopConfig(idle_timeout=5))
+    async with opened(ScriptedModel([hold, FinishReport("stop")]), config=config, clock=clock) as scene:
+        ticket = scene.runtime.submit(CONVERSATION, "Hello")
+        await hold.reached()
+        await anyio.wait_all_tasks_blocked()
+        clock.tick(6)
+        result = await ticket.result
+    assert result.reason == "timeout"
+
+
+async def test_b17_a_workflow_recovers_by_itself_and_nothing_is_tried_again_behind_it() -> None:
+    """The retry of the runtime is the managed loop's (ruling 12): a node sees the failure of its first call."""
+    model = ScriptedModel([ProviderError("down", provider="p", status=503, retryable=True)], "never")
+    config = replace(driving(node("a", run=asking("x"))), loop=LoopConfig(retry=RetryPolicy(max_attempts=3)))
+    result = await answered(model, config)
+    assert (result.reason, len(model.calls)) == ("provider_failure", 1)
+
+
+async def test_b3_acceptance_is_asked_about_a_workflows_answer() -> None:
+    """An empty completion under a runtime that requires output is rejected, as for any driver."""
+    config = replace(
+        driving(node("a", way(complete=lambda _: ""))), protocol=AgentProtocol(terminal_acceptance="require-output")
+    )
+    assert (await answered(ScriptedModel("never"), config)).reason == "output_rejected"
+
+
+async def test_b27_a_failing_output_changes_no_run() -> None:
+    """Nothing durable depends on diagnostics: the output breaks on every event, and the answer is the answer."""
+
+    class Broken:
+        def accepts(self, _: object, /) -> bool:
+            return True
+
+        async def write(self, event: object, /) -> None:
+            raise RuntimeError(event)
+
+    config = driving(node("a", run=asking("x")), diagnostics=CreateDiagnosticsOptions(output=Broken()))
+    assert texts(await answered(ScriptedModel("said"), config)) == ["said"]
 
 
 class Asking:
@@ -187,6 +244,47 @@ async def test_b7_overlapping_calls_of_one_turn_are_steps_one_after_another() ->
     assert (texts(result), most) == (["1,2,3"], 1)
     told = [event.operation for event in events if isinstance(event, RunOperationEvent)]
     assert [operation.step for operation in told if operation.phase == "completed"] == [0, 1, 2]
+
+
+async def test_b16_a_refused_budget_leaves_no_operation() -> None:
+    """The runner charges first: what it refuses never reaches the turn."""
+
+    async def ask(runner: ModelRunner) -> str:
+        child = runner.child(ModelChildOptions(settings={"max_calls": 1}))
+        first = await child.call(ModelCallRequest(stage="a", prompt="a"))
+        with pytest.raises(BudgetError):
+            await child.call(ModelCallRequest(stage="b", prompt="b"))
+        return first.value
+
+    async with opened(ScriptedModel("said"), config=RuntimeConfig(driver=Asking(ask))) as scene:
+        ticket = scene.runtime.submit(CONVERSATION, "Hello")
+        events = await heard(ticket)
+        assert texts(await ticket.result) == ["said"]
+    told = [event.operation.phase for event in events if isinstance(event, RunOperationEvent)]
+    assert told.count("started") == 1
+
+
+async def test_b13_b16_a_failed_admission_calls_nobody_and_leaves_the_charge_spent() -> None:
+    """If the request cannot be put on record, the provider is not asked, and the runner's call is spent."""
+    left: list[int] = []
+
+    async def ask(runner: ModelRunner) -> str:
+        before = runner.budget.available
+        try:
+            await runner.call(ModelCallRequest(stage="a", prompt="a"))
+        finally:
+            left.append(before - runner.budget.available)
+        return "never"
+
+    def plan(call: StoreCall) -> Fault | None:
+        is_admission = any(isinstance(command, RecordRunOperation) for command in call.commands)
+        return Fault(error=StoreFullError("full")) if is_admission else None
+
+    model = ScriptedModel("never asked")
+    async with opened(model, config=RuntimeConfig(driver=Asking(ask)), plan=plan) as scene:
+        with suppress(RunlaneError):
+            await scene.runtime.submit(CONVERSATION, "Hello").result
+    assert (model.calls, left) == ([], [1])
 
 
 async def test_a_call_that_waits_for_another_is_cancelled_alone() -> None:

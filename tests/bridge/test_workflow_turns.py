@@ -22,6 +22,7 @@ from runlane.tools import tool
 from tests.flow.engines import Listener
 from tests.flow.workflows import definition, node, way
 from tests.runtime.scenes import CONVERSATION, opened
+from tests.source_files import PACKAGE
 
 pytestmark = pytest.mark.anyio
 
@@ -40,6 +41,13 @@ async def answered(config: RuntimeConfig, text: str = "Hello", **options: Any) -
 def texts(result: RunResult) -> list[str]:
     """Return the texts of an answer."""
     return [part.text for part in result.message.parts if isinstance(part, TextPart)]
+
+
+def test_b1_b2_a_driver_never_touches_the_store_and_the_halves_do_not_meet() -> None:
+    """Nothing of the bridge imports a store; neither half imports the other."""
+    for package, stranger in (("bridge", "store"), ("runtime", "flow"), ("runtime", "runner"), ("flow", "runtime")):
+        for path in (PACKAGE / package).glob("*.py"):
+            assert f"runlane.{stranger}" not in path.read_text(), path
 
 
 async def test_b4_a_workflow_starts_from_the_runs_input() -> None:

@@ -11,7 +11,7 @@ from runlane.contracts import CancelToken, resolve
 from runlane.errors import AbortedError, UsageError
 
 
-def test_the_first_reason_wins() -> None:
+def test_c1_the_first_reason_wins() -> None:
     """Later cancels return False and change nothing."""
     token = CancelToken()
     assert token.cancel("first") is True
@@ -19,7 +19,7 @@ def test_the_first_reason_wins() -> None:
     assert token.reason == "first"
 
 
-def test_without_a_reason_there_is_one_aborted_error() -> None:
+def test_c1_without_a_reason_there_is_one_aborted_error() -> None:
     """The reason of a bare cancel is an AbortedError, and it is the error that is seen."""
     token = CancelToken()
     token.cancel()
@@ -27,7 +27,7 @@ def test_without_a_reason_there_is_one_aborted_error() -> None:
     assert token.error() is token.reason
 
 
-def test_an_exception_is_the_error_itself() -> None:
+def test_c2_c3_an_exception_is_the_error_itself() -> None:
     """An exception given as a reason is raised as it is, with its cause and context untouched."""
     reason = KeyError("mine")
     reason.__cause__ = cause = OSError("why")
@@ -41,7 +41,7 @@ def test_an_exception_is_the_error_itself() -> None:
     assert reason.__context__ is None
 
 
-def test_any_other_object_is_wrapped_once() -> None:
+def test_c2_any_other_object_is_wrapped_once() -> None:
     """Every call of error() gives the same AbortedError around the reason."""
     reason = object()
     token = CancelToken()
@@ -52,7 +52,7 @@ def test_any_other_object_is_wrapped_once() -> None:
     assert token.error() is error
 
 
-def test_a_program_ending_exception_is_no_reason() -> None:
+def test_c4_a_program_ending_exception_is_no_reason() -> None:
     """KeyboardInterrupt is refused and leaves the token as it was."""
     token = CancelToken()
     with pytest.raises(UsageError, match="reason"):
@@ -68,7 +68,7 @@ def test_an_untripped_token_has_no_error() -> None:
         token.error()
 
 
-def test_any_trips_with_the_first_of_its_sources() -> None:
+def test_c5_any_trips_with_the_first_of_its_sources() -> None:
     """The reason is handed on by identity, None is ignored, sources are never touched."""
     first, second = CancelToken(), CancelToken()
     both = CancelToken.any(first, None, second)
@@ -82,7 +82,7 @@ def test_any_trips_with_the_first_of_its_sources() -> None:
     assert not source.cancelled
 
 
-def test_a_chain_of_derived_tokens_outlives_its_middle() -> None:
+def test_c5_a_chain_of_derived_tokens_outlives_its_middle() -> None:
     """A derived token keeps the tokens between it and its source alive."""
     source = CancelToken()
     outer = CancelToken.any(CancelToken.any(source))
@@ -91,7 +91,7 @@ def test_a_chain_of_derived_tokens_outlives_its_middle() -> None:
     assert outer.reason == "through"
 
 
-def test_derived_tokens_leave_no_trace() -> None:
+def test_c5_derived_tokens_leave_no_trace() -> None:
     """Ten thousand derived tokens of one long-lived token are gone once nobody holds them."""
     source = CancelToken()
     for _ in range(10_000):
@@ -130,7 +130,7 @@ async def test_a_cancelled_wait_leaves_no_listener() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_bound_scope_is_cancelled_with_the_token() -> None:
+async def test_c6_a_bound_scope_is_cancelled_with_the_token() -> None:
     """Tripping cancels the scope; leaving the block unbinds it; a tripped token cancels at once."""
     token = CancelToken()
     with anyio.CancelScope() as scope, token.bind(scope):
@@ -158,3 +158,43 @@ async def test_resolve_awaits_exactly_what_is_awaitable() -> None:
 
     makers: list[Callable[[], object]] = [lambda: 1, later]
     assert [await resolve(make()) for make in makers] == [1, 2]
+
+
+@pytest.mark.anyio
+async def test_c7_another_thread_goes_through_the_event_loop() -> None:
+    """Tripped from a worker thread by way of the loop, a token stops what is bound to it."""
+    token = CancelToken()
+
+    def work() -> bool:
+        return anyio.from_thread.run_sync(token.cancel, "from a thread")
+
+    with anyio.CancelScope() as scope, token.bind(scope):
+        assert await anyio.to_thread.run_sync(work)
+        await checkpoint()
+    assert (scope.cancelled_caught, token.reason) == (True, "from a thread")
+
+
+@pytest.mark.anyio
+async def test_c9_nothing_runs_on_behind_the_caller() -> None:
+    """What was stopped unwinds first: a shielded piece of it delays the end, and is through before it."""
+    token, log = CancelToken(), list[str]()
+
+    async def work() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                for _ in range(3):
+                    await checkpoint()
+            log.append("unwound")
+
+    async with anyio.create_task_group() as tasks:
+
+        async def stop() -> None:
+            token.cancel("enough")
+
+        tasks.start_soon(stop)
+        with anyio.CancelScope() as scope, token.bind(scope):
+            await work()
+        log.append("ended")
+    assert log == ["unwound", "ended"]

@@ -12,6 +12,7 @@ from runlane.diagnostics import (
     CORE_EVENT_CATALOG,
     BudgetRefused,
     CoreEvent,
+    CoreEventDescriptor,
     CoreEventName,
     CoreEventPayloads,
     CreateDiagnosticsOptions,
@@ -495,3 +496,28 @@ def test_a_scope_in_options_is_taken_for_what_it_is() -> None:
     assert not as_diagnostics(None).enabled
     with pytest.raises(UsageError):
         as_diagnostics(object())  # type: ignore[arg-type]
+
+
+async def test_g15_an_output_may_be_any_sink_of_the_hosts() -> None:
+    """Filtering and batching are its own: a sink that keeps only some events, in batches, is an output."""
+    batches: list[list[str]] = []
+
+    class Batching:
+        def __init__(self) -> None:
+            self.held: list[str] = []
+
+        def accepts(self, descriptor: CoreEventDescriptor, /) -> bool:
+            return not descriptor.content
+
+        async def write(self, event: CoreEvent, /) -> None:
+            if event.name == "round.started":
+                self.held.append(event.event_id)
+            if len(self.held) == 2:
+                batches.append(self.held)
+                self.held = []
+
+    root = _scope(output=Batching())
+    for _ in range(2):
+        await root.emit("round.started", RoundStarted())
+        await root.emit("node.entered", NodeEntered())
+    assert [len(batch) for batch in batches] == [2]

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from runlane.contracts import Id
 from runlane.errors import MissingEntryError, UsageError, WorkflowContractError
 from runlane.flow import (
+    AgentCoreEngine,
+    AgentCoreEngineOptions,
     AgentWorkflow,
     ExtraRoutes,
     WorkflowExtension,
@@ -116,6 +118,14 @@ def test_w8_a_self_loop_is_a_cycle() -> None:
     error = refusal(node("a", way("a")))
     assert error.rule == "unbounded_cycle"
     assert "'a' -> 'a'" in str(error)
+
+
+def test_w10_rounds_of_the_engine_bound_no_cycle() -> None:
+    """However few rounds an engine has: a definition is judged before it meets one."""
+    with pytest.raises(WorkflowContractError) as caught:
+        engine: AgentCoreEngine[object] = AgentCoreEngine(AgentCoreEngineOptions(max_rounds=1))
+        engine.bind_workflow(define_workflow(definition(node("a", way("a")))), None)
+    assert caught.value.rule == "unbounded_cycle"
 
 
 def test_w8_the_message_lists_a_cycle_in_order() -> None:

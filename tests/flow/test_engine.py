@@ -42,6 +42,7 @@ from runlane.flow import (
     define_workflow,
 )
 from runlane.ids import SequenceIds
+from runlane.testing import ScriptedModel
 from runlane.tools import ToolRegistry
 from tests.flow.engines import Listener, Told, engine_of
 from tests.flow.workflows import definition, node, passive, way
@@ -61,6 +62,9 @@ class Steps:
         """Do a round."""
         self.contexts.append(context)
         return StepComplete(self.value) if len(self.contexts) % self.rounds == 0 else StepContinue()
+
+
+BINDING = AgentModelBinding(provider=ScriptedModel("x"))
 
 
 def bare(**options: Any) -> AgentCoreEngine[Any]:
@@ -98,6 +102,17 @@ async def test_f1_nothing_is_bound_after_a_run_began() -> None:
     with pytest.raises(EngineBindingError) as caught:
         engine.bind_tools(ToolRegistry())
     assert caught.value.slot == "tools"
+
+
+@pytest.mark.parametrize("shapes", [{}, {"models": {}}, {"model": BINDING, "models": {"a": BINDING}}, {"models": None}])
+def test_f2_a_setup_has_exactly_one_shape_of_models(shapes: dict[str, Any]) -> None:
+    """Both shapes, neither, or an empty catalogue are misuse; plain options leave the slot open for one bind."""
+    with pytest.raises(UsageError):
+        AgentCoreEngine(AgentCoreEngineSetup(**shapes))
+    engine: AgentCoreEngine[object] = AgentCoreEngine(AgentCoreEngineOptions())
+    engine.bind_models({"a": BINDING})
+    with pytest.raises(EngineBindingError):
+        engine.bind_model(BINDING)
 
 
 async def test_f4_a_workflow_without_an_app_is_refused() -> None:

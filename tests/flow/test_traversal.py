@@ -265,7 +265,7 @@ async def test_w28_a_failed_visit_changes_nothing() -> None:
     assert result.value == 1
 
 
-async def test_w29_faults_of_the_definition_and_spent_rounds_are_not_recovered() -> None:
+async def test_w29_e3_faults_of_the_definition_and_spent_rounds_are_not_recovered() -> None:
     """Neither a contract error, nor the engine's own budgets, nor those of a nested workflow's rounds."""
     everything = [way(complete=lambda context: "recovered")]
     with pytest.raises(WorkflowContractError):

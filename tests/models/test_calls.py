@@ -26,7 +26,7 @@ def collected(*deltas: FunctionCallDelta) -> ToolCallCollector:
     return collector
 
 
-def test_fragments_of_one_index_are_one_call() -> None:
+def test_m14_fragments_of_one_index_are_one_call() -> None:
     """Arguments are joined as they arrive, without a separator; the text stays as streamed."""
     (call,) = collected(
         FunctionCallDelta(0, id="c", name="f", arguments='{"a":'), FunctionCallDelta(0, arguments=" 1 }")
@@ -34,13 +34,13 @@ def test_fragments_of_one_index_are_one_call() -> None:
     assert (call.call_id, call.tool_name, call.arguments, call.input) == ("c", "f", '{"a": 1 }', {"a": 1})
 
 
-def test_calls_come_in_the_order_of_their_index() -> None:
+def test_m15_calls_come_in_the_order_of_their_index() -> None:
     """Arrival order and gaps in the numbering do not matter."""
     deltas = [FunctionCallDelta(index, id=f"c{index}", name="f") for index in (2, 0, 7)]
     assert [call.call_id for call in collected(*deltas).finish()] == ["c0", "c2", "c7"]
 
 
-def test_id_and_name_may_come_late_and_twice() -> None:
+def test_m16_id_and_name_may_come_late_and_twice() -> None:
     """The first that is not empty counts, and an equal repeat is harmless."""
     call = collected(
         FunctionCallDelta(0, arguments="{}"),
@@ -62,7 +62,7 @@ def test_id_and_name_may_come_late_and_twice() -> None:
         [FunctionCallDelta(0, id="a", name="f", arguments="é" * 524_289)],
     ],
 )
-def test_a_violation_while_adding_ends_the_collector(deltas: list[FunctionCallDelta]) -> None:
+def test_m19_a_violation_while_adding_ends_the_collector(deltas: list[FunctionCallDelta]) -> None:
     """A changed id or name, a negative index, too many calls and too long arguments are refused, for good."""
     collector = create_tool_call_collector()
     with pytest.raises(ModelProtocolError) as first:
@@ -83,13 +83,13 @@ def test_a_violation_while_adding_ends_the_collector(deltas: list[FunctionCallDe
         [FunctionCallDelta(0, id="a" * 513, name="f")],
     ],
 )
-def test_a_call_that_cannot_be_answered_is_refused_at_the_end(deltas: list[FunctionCallDelta]) -> None:
+def test_m17_a_call_that_cannot_be_answered_is_refused_at_the_end(deltas: list[FunctionCallDelta]) -> None:
     """A call without id or name, two with one id, and an id too long to record are violations."""
     with pytest.raises(ModelProtocolError):
         collected(*deltas).finish()
 
 
-def test_a_finished_collector_takes_nothing_more() -> None:
+def test_m19_a_finished_collector_takes_nothing_more() -> None:
     """One collector serves one response."""
     collector = collected(FunctionCallDelta(0, id="a", name="f"))
     collector.finish()
@@ -97,7 +97,7 @@ def test_a_finished_collector_takes_nothing_more() -> None:
         collector.add(FunctionCallDelta(1, id="b", name="f"))
 
 
-def test_the_caller_decides_the_class_of_the_error() -> None:
+def test_m20_the_caller_decides_the_class_of_the_error() -> None:
     """What `fail` raises is seen; if it returns, the collector raises its own error all the same."""
     told: list[tuple[str, str]] = []
 
@@ -115,14 +115,14 @@ def test_the_caller_decides_the_class_of_the_error() -> None:
 
 
 @pytest.mark.parametrize("arguments", ["", " ", "\n\t"])
-def test_blank_arguments_mean_an_empty_object(arguments: str) -> None:
+def test_m17_blank_arguments_mean_an_empty_object(arguments: str) -> None:
     """The text stays as streamed, the input is `{}`."""
     (call,) = collected(FunctionCallDelta(0, id="c", name="f", arguments=arguments)).finish()
     assert (call.arguments, call.input, call.has_input) == (arguments, {}, True)
 
 
 @pytest.mark.parametrize("arguments", ['{"a":', "NaN", '{"a": Infinity}', "1e400", "[" * 5_000, "9" * 5_000, "{} {}"])
-def test_arguments_that_are_not_json_have_no_input(arguments: str) -> None:
+def test_m18_arguments_that_are_not_json_have_no_input(arguments: str) -> None:
     """The call is recorded with its text; that it has no input keeps any tool from running."""
     (call,) = collected(FunctionCallDelta(0, id="c", name="f", arguments=arguments)).finish()
     assert (call.arguments, call.has_input) == (arguments, False)

@@ -16,7 +16,7 @@ _FIELDS = ("input_tokens", "output_tokens", "reasoning_tokens", "cache_read_toke
 
 
 @pytest.mark.parametrize("figure", [None, -1, 1.5, float("nan"), float("inf"), True, "3", [], 2**53, 10**400])
-def test_a_malformed_figure_is_unknown(figure: object) -> None:
+def test_m4_a_malformed_figure_is_unknown(figure: object) -> None:
     """It never fails an answered run, and never becomes a number."""
     assert read_count(figure) is None
 
@@ -33,7 +33,7 @@ def test_a_malformed_amount_is_unknown(amount: object) -> None:
     assert read_money(amount) is None
 
 
-def test_reported_figures_keep_their_provenance() -> None:
+def test_m4_reported_figures_keep_their_provenance() -> None:
     """What the provider said is its own word; what it did not say is unavailable, never 0."""
     usage = usage_from_model(ModelUsage(input_tokens=3, output_tokens=0, cost=0.5, currency="USD"))
     assert usage.input_tokens == UsageValue(value=3, provenance="provider-reported")

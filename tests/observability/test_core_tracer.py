@@ -107,7 +107,7 @@ _SAID: dict[str, dict[str, object]] = {
 
 @pytest.mark.parametrize("name", _PAIRS)
 @pytest.mark.parametrize("status", ["succeeded", "failed", "cancelled"])
-async def test_a_started_and_a_finished_event_are_one_span(name: str, status: str) -> None:
+async def test_b28_b29_a_started_and_a_finished_event_are_one_span(name: str, status: str) -> None:
     """Name, kind and attributes by the table; failed is an error with its code, cancelled is none."""
     collector = Collector()
     tracer = CoreTracer(collector.provider)
@@ -130,7 +130,7 @@ async def test_a_started_and_a_finished_event_are_one_span(name: str, status: st
     assert tracer.open_spans == 0
 
 
-async def test_only_reported_usage_is_said() -> None:
+async def test_b29_only_reported_usage_is_said() -> None:
     """A figure the provider did not give is no attribute, never 0; a reported 0 is one."""
     collector = Collector()
     scope = scope_over(CoreTracer(collector.provider))
@@ -185,7 +185,7 @@ async def test_spans_stand_under_each_other_and_a_round_has_none() -> None:
 
 
 @pytest.mark.parametrize(("captures", "accepts"), [(True, True), (True, False), (False, True), (False, False)])
-async def test_content_needs_two_yeses(*, captures: bool, accepts: bool) -> None:
+async def test_b30_content_needs_two_yeses(*, captures: bool, accepts: bool) -> None:
     """A content event is a span event only if diagnostics accept content and the tracer captures it."""
     collector = Collector()
     scope = scope_over(CoreTracer(collector.provider, capture_content=captures), content=accepts)

@@ -410,7 +410,7 @@ class _Workflow:
         return TurnFinished("stop")
 
 
-async def test_a_driver_without_boundaries_treats_inject_as_queue() -> None:
+async def test_b10_a_driver_without_boundaries_treats_inject_as_queue() -> None:
     """Injections are taken by the managed loop at its boundary, nowhere else."""
     workflow = _Workflow()
     async with opened(ScriptedModel("x"), config=RuntimeConfig(driver=workflow)) as scene:

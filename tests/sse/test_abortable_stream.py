@@ -24,7 +24,7 @@ async def reason_of(stream: AbortableStream[Any]) -> Exception:
     raise AssertionError(item)
 
 
-async def test_items_keep_order_and_identity() -> None:
+async def test_t1_items_keep_order_and_identity() -> None:
     """What goes in comes out, the same objects in the same order."""
     items = [object(), object(), object()]
     for token in (None, CancelToken()):
@@ -33,7 +33,7 @@ async def test_items_keep_order_and_identity() -> None:
         assert all(a is b for a, b in zip(found, items, strict=True))
 
 
-async def test_a_token_tripped_before_leaves_the_source_alone() -> None:
+async def test_t2_a_token_tripped_before_leaves_the_source_alone() -> None:
     """The reason is raised and iteration of the source never starts."""
     source, token = Script[int](1), CancelToken()
     reason = KeyError("why")
@@ -42,7 +42,7 @@ async def test_a_token_tripped_before_leaves_the_source_alone() -> None:
     assert source.started == 0
 
 
-async def test_tripping_stops_a_wait_after_the_source_unwound() -> None:
+async def test_t3_tripping_stops_a_wait_after_the_source_unwound() -> None:
     """The wait is cancelled, the source's clean-up runs, then the reason is raised."""
     source, token = Script[int](1, WAIT, 2), CancelToken()
     reason = KeyError("why")
@@ -62,7 +62,7 @@ async def test_tripping_stops_a_wait_after_the_source_unwound() -> None:
     assert source.closed == 1
 
 
-async def test_the_reason_is_raised_as_the_caller_left_it() -> None:
+async def test_t3_the_reason_is_raised_as_the_caller_left_it() -> None:
     """Neither cause nor context of the reason are touched, and a plain reason is wrapped once."""
     reason, cause = KeyError("why"), ValueError("cause")
     reason.__cause__ = cause
@@ -80,7 +80,7 @@ async def test_the_reason_is_raised_as_the_caller_left_it() -> None:
     assert await reason_of(abortable_stream(Script[int](1), token)) is error
 
 
-async def test_tripping_while_an_item_is_held_hides_the_rest() -> None:
+async def test_t4_tripping_while_an_item_is_held_hides_the_rest() -> None:
     """The next step raises, even if the source has items ready."""
     source, token = Script[int](1, 2, 3), CancelToken()
     async with abortable_stream(source, token) as stream:
@@ -107,7 +107,7 @@ class AnswersAnAbort:
 
 
 @pytest.mark.parametrize("answer", [1, StopAsyncIteration(), ValueError("its own"), KeyError("why")])
-async def test_the_reason_wins_over_what_the_source_does_then(answer: Exception | int) -> None:
+async def test_t5_the_reason_wins_over_what_the_source_does_then(answer: Exception | int) -> None:
     """An item, a silent end, or an error in the same moment: the reader gets the reason."""
     token, reason, told = CancelToken(), RuntimeError("why"), list[Exception]()
     source = AnswersAnAbort(token, answer, reason)
@@ -115,7 +115,7 @@ async def test_the_reason_wins_over_what_the_source_does_then(answer: Exception 
     assert told == ([answer] if isinstance(answer, (ValueError, KeyError)) else [])
 
 
-async def test_the_reason_raised_by_the_source_itself_is_no_cleanup_error() -> None:
+async def test_t5_the_reason_raised_by_the_source_itself_is_no_cleanup_error() -> None:
     """A source that raises the token's own error is not reported for it."""
     token, reason, told = CancelToken(), RuntimeError("why"), list[Exception]()
     source = AnswersAnAbort(token, reason, reason)
@@ -123,7 +123,7 @@ async def test_the_reason_raised_by_the_source_itself_is_no_cleanup_error() -> N
     assert told == []
 
 
-async def test_a_source_fails_and_ends_unchanged() -> None:
+async def test_t6_t11_a_source_fails_and_ends_unchanged() -> None:
     """Without a tripped token an error is the same object and an end is an end."""
     error = ValueError("source")
     for token in (None, CancelToken()):
@@ -135,7 +135,7 @@ async def test_a_source_fails_and_ends_unchanged() -> None:
         assert isinstance(await reason_of(stream), StopAsyncIteration)
 
 
-async def test_cleanup_errors_are_reported_and_never_raised() -> None:
+async def test_t7_cleanup_errors_are_reported_and_never_raised() -> None:
     """An error while unwinding, in aclose, or in the report itself never reaches the reader."""
 
     class Messy(Script[int]):
@@ -160,7 +160,7 @@ async def test_cleanup_errors_are_reported_and_never_raised() -> None:
     assert source.closed == 1
 
 
-async def test_a_close_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_t7_c10_a_close_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Closing has a deadline, and the overrun is reported."""
 
     class Stuck(Script[int]):
@@ -176,7 +176,7 @@ async def test_a_close_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -
     assert [type(error) for error in told] == [TimeoutError]
 
 
-async def test_the_reason_is_raised_once() -> None:
+async def test_t8_the_reason_is_raised_once() -> None:
     """After any end the stream is over."""
     token = CancelToken()
     stream = abortable_stream(Script[int](1, 2), token)
@@ -187,7 +187,7 @@ async def test_the_reason_is_raised_once() -> None:
         assert isinstance(await reason_of(stream), StopAsyncIteration)
 
 
-async def test_a_second_reader_is_refused() -> None:
+async def test_t9_a_second_reader_is_refused() -> None:
     """Two steps at once: the second is misuse, the first is unharmed."""
     source = Script[int](WAIT, 1)
     stream = abortable_stream(source, CancelToken())
@@ -209,7 +209,7 @@ async def test_a_second_reader_is_refused() -> None:
     assert seen == [1]
 
 
-async def test_leaving_early_closes_the_source_once() -> None:
+async def test_t10_leaving_early_closes_the_source_once() -> None:
     """Leaving the block or aclose closes a source that can be closed; any other is left alone."""
     source = Script[int](1, 2)
     async with abortable_stream(source, None) as stream:
@@ -225,7 +225,7 @@ async def test_leaving_early_closes_the_source_once() -> None:
         assert await anext(other) == 1
 
 
-async def test_closing_works_inside_a_cancelled_scope() -> None:
+async def test_t10_c10_closing_works_inside_a_cancelled_scope() -> None:
     """A generator with awaits in its clean-up is closed although the scope is cancelled."""
     cleaned = []
 
@@ -246,7 +246,7 @@ async def test_closing_works_inside_a_cancelled_scope() -> None:
 
 
 @pytest.mark.parametrize("token_first", [True, False])
-async def test_an_enclosing_cancellation_wins_over_the_reason(token_first: int) -> None:
+async def test_t12_an_enclosing_cancellation_wins_over_the_reason(token_first: int) -> None:
     """Tripped and cancelled while the reader held an item: the loop's cancellation leaves."""
     token, seen = CancelToken(), list[object]()
     with anyio.CancelScope() as scope:
@@ -260,7 +260,7 @@ async def test_an_enclosing_cancellation_wins_over_the_reason(token_first: int) 
 
 
 @pytest.mark.parametrize("token_first", [True, False])
-async def test_an_enclosing_cancellation_wins_while_waiting(token_first: int) -> None:
+async def test_t12_an_enclosing_cancellation_wins_while_waiting(token_first: int) -> None:
     """Tripped and cancelled while the source waited: the loop's cancellation leaves."""
     source, token, seen = Script[int](WAIT), CancelToken(), list[object]()
     scope = anyio.CancelScope()
@@ -279,7 +279,7 @@ async def test_an_enclosing_cancellation_wins_while_waiting(token_first: int) ->
     assert (source.unwound, source.closed) == (True, 1)
 
 
-async def test_a_cleanup_report_must_be_a_plain_function() -> None:
+async def test_t7_a_cleanup_report_must_be_a_plain_function() -> None:
     """An async callback is refused when it is given."""
 
     async def report(error: Exception) -> None:
@@ -288,3 +288,24 @@ async def test_a_cleanup_report_must_be_a_plain_function() -> None:
     for bad in (report, 5):
         with pytest.raises(UsageError, match="on_cleanup_error"):
             abortable_stream(Script[int](), None, on_cleanup_error=bad)  # type: ignore[arg-type]
+
+
+async def test_t11_without_a_token_a_source_passes_through() -> None:
+    """Its items and errors (T6), an end for good (T8), one reader at a time (T9), closed once (T10)."""
+    error = ValueError("source")
+    held = Script[int](1, error, 2)
+    async with abortable_stream(held, None) as stream:
+        assert await anext(stream) == 1
+        assert await reason_of(stream) is error
+        for _ in range(2):
+            assert isinstance(await reason_of(stream), StopAsyncIteration)
+
+    waiting = abortable_stream(Script[int](WAIT, 1), None)
+    with anyio.CancelScope() as scope:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(anext, waiting)
+            await anyio.wait_all_tasks_blocked()
+            assert isinstance(await reason_of(waiting), StreamBusyError)
+            scope.cancel()
+    await waiting.aclose()
+    await waiting.aclose()

@@ -25,7 +25,7 @@ def test_an_event_is_there_with_its_blank_line() -> None:
     assert texts(decoder, b"data: 2\n\nda") == ["2"]
 
 
-def test_characters_may_be_cut_anywhere() -> None:
+def test_s1_characters_may_be_cut_anywhere() -> None:
     """A multi-byte text cut at every byte position gives the same event, without U+FFFD."""
     body = 'data: {"t":"é你😀"}\n\n'.encode()
     for place in range(len(body) + 1):
@@ -34,7 +34,7 @@ def test_characters_may_be_cut_anywhere() -> None:
     assert [event.data for event in decode(cut(body, 1))] == ['{"t":"é你😀"}']
 
 
-def test_only_cr_and_lf_end_a_line() -> None:
+def test_s2_only_cr_and_lf_end_a_line() -> None:
     """U+2028, U+2029, U+0085, VT, FF and FS stay in the text."""
     text = "a\u2028b\u2029c\x85d\x0be\x0cf\x1cg"
     (event,) = decode([f"data: {text}\n\n".encode()])
@@ -43,7 +43,7 @@ def test_only_cr_and_lf_end_a_line() -> None:
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
-def test_every_line_end_and_a_byte_order_mark_mean_the_same(end: bytes, mark: bytes) -> None:
+def test_s2_s4_every_line_end_and_a_byte_order_mark_mean_the_same(end: bytes, mark: bytes) -> None:
     """LF, CRLF, CR and a leading byte order mark give the same three events at every cut."""
     body = mark + b"data: 1\n\nevent: x\ndata: 2\n\nid: 7\ndata: 3\n\n".replace(b"\n", end)
     for place in range(len(body) + 1):
@@ -55,7 +55,7 @@ def test_every_line_end_and_a_byte_order_mark_mean_the_same(end: bytes, mark: by
         ]
 
 
-def test_a_cr_at_the_end_of_a_chunk_waits_for_the_next_byte() -> None:
+def test_s3_a_cr_at_the_end_of_a_chunk_waits_for_the_next_byte() -> None:
     """A CR that ends a chunk ends its line only with the next byte or the end of the body."""
     decoder = SseDecoder()
     assert texts(decoder, b"data: a\r\r") == []
@@ -69,7 +69,7 @@ def test_a_cr_at_the_end_of_a_chunk_waits_for_the_next_byte() -> None:
     assert texts(decoder, b"\ndata: b\r\n\r\n") == ["a", "b"]
 
 
-def test_spaces_and_empty_fields() -> None:
+def test_s6_s8_spaces_and_empty_fields() -> None:
     """Exactly one space goes, a bare field is an empty line, and no data dispatches nothing."""
     decoder = SseDecoder()
     assert texts(decoder, b"data:a\ndata: b\ndata:  c\ndata\n\n") == ["a\nb\n c\n"]
@@ -79,7 +79,7 @@ def test_spaces_and_empty_fields() -> None:
     assert (event.event, event.data, event.id, event.last_event_id) == ("message", "", None, "9")
 
 
-def test_an_id_counts_from_its_blank_line() -> None:
+def test_s8_an_id_counts_from_its_blank_line() -> None:
     """The id in force changes at the end of the block, not at its field."""
     decoder = SseDecoder()
     decoder.feed(b"id: 1\ndata: x\n")
@@ -88,7 +88,7 @@ def test_an_id_counts_from_its_blank_line() -> None:
     assert decoder.last_event_id == "1"
 
 
-def test_retry_is_cut_to_an_exact_number() -> None:
+def test_s7_retry_is_cut_to_an_exact_number() -> None:
     """A retry time beyond 2**53 - 1 is read as that, and one with a sign or a unit not at all."""
     decoder = SseDecoder()
     (event,) = decoder.feed(b"retry: 99999999999999999999999\ndata: x\n\n")
@@ -100,7 +100,7 @@ def test_retry_is_cut_to_an_exact_number() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])
-def test_a_limit_is_the_last_length_that_passes(size: int) -> None:
+def test_s9_a_limit_is_the_last_length_that_passes(size: int) -> None:
     """A line of exactly the limit passes, one byte more fails, and so for an event."""
     line = b"data: 7890\n"
     assert decode(cut(line + b"\n", size), SseDecoder(max_line_bytes=10))
@@ -114,7 +114,7 @@ def test_a_limit_is_the_last_length_that_passes(size: int) -> None:
     assert (caught.value.scope, caught.value.limit) == ("event", 19)
 
 
-def test_comments_count_for_the_line_only() -> None:
+def test_s5_s9_comments_count_for_the_line_only() -> None:
     """Comments never fill an event, but each is a line."""
     decoder = SseDecoder(max_line_bytes=10, max_event_bytes=7)
     assert texts(decoder, b": 3456789\n" * 100 + b"data: x\n\n") == ["x"]
@@ -122,7 +122,7 @@ def test_comments_count_for_the_line_only() -> None:
     assert isinstance(decoder.failure, SseLimitError)
 
 
-def test_a_limit_is_judged_while_the_line_grows() -> None:
+def test_s9_a_limit_is_judged_while_the_line_grows() -> None:
     """A line over the limit fails before its end arrives, and what is held stays bounded."""
     decoder = SseDecoder(max_line_bytes=1 << 20)
     piece = b"x" * 65_536
@@ -135,13 +135,13 @@ def test_a_limit_is_judged_while_the_line_grows() -> None:
         decoder.feed(piece)
 
 
-def test_a_limit_does_not_apply_to_a_chunk() -> None:
+def test_s10_a_limit_does_not_apply_to_a_chunk() -> None:
     """One chunk of 5 MiB with 5,000 events is delivered whole under a limit of 2 KiB."""
     body = (b"data: " + b"x" * 1024 + b"\n\n") * 5_000
     assert len(SseDecoder(2048, 2048).feed(body)) == 5_000
 
 
-def test_good_events_come_before_the_fault() -> None:
+def test_s11_good_events_come_before_the_fault() -> None:
     """A fault is latched behind the good events of its chunk; feed and close raise it for ever."""
     decoder = SseDecoder(max_line_bytes=20)
     assert texts(decoder, b"data: 1\n\ndata: 2\n\n" + b"x" * 21 + b"\n\ndata: 3\n\n") == ["1", "2"]
@@ -172,7 +172,7 @@ def test_a_line_of_1_mib_may_come_byte_by_byte() -> None:
     assert len(event.data) == 1 << 20
 
 
-def test_bad_bytes_are_replaced_and_reading_goes_on() -> None:
+def test_s22_bad_bytes_are_replaced_and_reading_goes_on() -> None:
     """By default a bad byte is U+FFFD, and later events still arrive."""
     events = decode([b"data: a\xffb\n\ndata: \xf0\x9f\x98\n\nid: \xff\ndata: ok\n\n"])
     assert [event.data for event in events] == ["a\ufffdb", "\ufffd", "ok"]
@@ -180,7 +180,7 @@ def test_bad_bytes_are_replaced_and_reading_goes_on() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 100])
-def test_strict_reading_names_the_first_bad_byte(size: int) -> None:
+def test_s22_strict_reading_names_the_first_bad_byte(size: int) -> None:
     """With strict UTF-8 the first bad byte is an error with its offset, comments included."""
     good = "data: é\n\n".encode()
     found = reading(cut(good + b": \xff\n\n" + good, size), SseDecoder(strict_utf8=True))
@@ -188,7 +188,7 @@ def test_strict_reading_names_the_first_bad_byte(size: int) -> None:
     assert found.failure == ("utf8", len(good) + 2)
 
 
-def test_strict_reading_forgives_a_cut_character_at_the_end() -> None:
+def test_s22_strict_reading_forgives_a_cut_character_at_the_end() -> None:
     """A character that the end of the body cuts is incomplete; a bad byte there is an error."""
     decoder = SseDecoder(strict_utf8=True)
     decoder.feed("data: é".encode()[:-1])
@@ -206,7 +206,7 @@ def test_strict_reading_forgives_a_cut_character_at_the_end() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 4, 100])
-def test_what_is_left_without_a_blank_line_is_reported(size: int) -> None:
+def test_s17_what_is_left_without_a_blank_line_is_reported(size: int) -> None:
     """A block cut by the end of the body is no event, but data, name and raw bytes are known."""
     decoder = SseDecoder()
     body = b'data: done\n\nevent: x\n: hb\ndata: {"x":\r\ndata: 1}'
@@ -220,7 +220,7 @@ def test_what_is_left_without_a_blank_line_is_reported(size: int) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"\n", b": hb", b": hb\n", b"data: 1\n\n", b"\xef\xbb\xbf", b"data: 1\r\r"])
-def test_a_whole_stream_leaves_nothing(body: bytes) -> None:
+def test_s18_a_whole_stream_leaves_nothing(body: bytes) -> None:
     """Nothing, or comments only, are not an incomplete event."""
     decoder = SseDecoder()
     decode([body], decoder)
@@ -228,7 +228,7 @@ def test_a_whole_stream_leaves_nothing(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("size", [1000, 65_536, 1_000_000])
-def test_the_raw_tail_is_bounded(size: int) -> None:
+def test_s19_the_raw_tail_is_bounded(size: int) -> None:
     """Of a long unfinished block the last 65,536 bytes are kept, and the missing ones counted."""
     decoder = SseDecoder()
     body = b"".join(b"data: %07d\n" % number for number in range(20_000))
@@ -238,7 +238,7 @@ def test_the_raw_tail_is_bounded(size: int) -> None:
     assert decoder.incomplete.dropped_bytes == len(body) - 65_536
 
 
-def test_endless_comments_hold_no_memory() -> None:
+def test_s5_endless_comments_hold_no_memory() -> None:
     """A block of nothing but comments may go on for ever."""
     decoder = SseDecoder()
     for _ in range(2_000):
@@ -326,3 +326,22 @@ def test_one_decoder_in_two_threads_never_breaks() -> None:
         thread.join()
     assert len(counts) == 2
     assert 0 < sum(counts) <= 4_000
+
+
+def test_s5_a_comment_makes_no_event() -> None:
+    """A line that begins with a colon is dropped, within a block too; a colon elsewhere is text."""
+    decoder = SseDecoder()
+    assert [event.data for event in decoder.feed(b":a\n\n: b\ndata: x\n:c\ndata::y\n\n:d\n\n")] == ["x\n:y"]
+    assert decoder.close() == []
+    assert decoder.incomplete is None
+
+
+def test_s7_each_field_does_its_own() -> None:
+    """Data appends, event and id replace, an id with NUL and a retry that is not all ASCII digits do not count."""
+    body = (
+        "event: a\nevent: b\nid: 1\nid: 2\nid: x\0\nretry: 5\nretry: 6x\nretry: \u0665\nretry: -1\nretry:\n"
+        "data: one\ndata: two\nDATA: no\nunknown: no\n\n"
+    ).encode()
+    [event] = SseDecoder().feed(body)
+    assert (event.event, event.id, event.last_event_id, event.retry_ms) == ("b", "2", "2", 5)
+    assert event.data == "one\ntwo"

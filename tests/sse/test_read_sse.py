@@ -60,7 +60,7 @@ async def test_the_id_to_resume_after_is_that_of_the_events_handed_out() -> None
     assert reader.last_event_id == "1"
 
 
-async def test_options_are_taken_when_reading_is_asked_for() -> None:
+async def test_s20_options_are_taken_when_reading_is_asked_for() -> None:
     """A mapping is checked and copied at the call; changing it later changes nothing."""
     options: dict[str, object] = {"max_line_bytes": 100, "strict_utf8": True}
     reader = read_sse(Script[bytes](b"data: long enough\n\n"), options)
@@ -84,7 +84,7 @@ async def test_options_are_taken_when_reading_is_asked_for() -> None:
         ({"on_incomplete": 1}, UsageError),
     ],
 )
-async def test_bad_options_are_refused_at_the_call(options: dict[str, object], error: type[Exception]) -> None:
+async def test_s20_bad_options_are_refused_at_the_call(options: dict[str, object], error: type[Exception]) -> None:
     """An unknown option, a wrong type or a number out of range is refused before any reading."""
     body = Script[bytes](b"")
     with pytest.raises(error):
@@ -114,7 +114,7 @@ async def test_an_async_callback_is_refused() -> None:
         await texts(read_sse(Script[bytes](b"data: x"), {"on_incomplete": hidden}))
 
 
-async def test_events_before_a_limit_come_first() -> None:
+async def test_s11_events_before_a_limit_come_first() -> None:
     """Good, good, then the limit; the body is closed and the reader is over."""
     body = Script[bytes](b"data: 1\n\ndata: 2\n\n" + b"x" * 30, b"\n\ndata: 3\n\n")
     reader = read_sse(body, SseReadOptions(max_line_bytes=20))
@@ -125,7 +125,7 @@ async def test_events_before_a_limit_come_first() -> None:
     assert isinstance(await outcome(reader), StopAsyncIteration)
 
 
-async def test_the_limit_bounds_what_is_read() -> None:
+async def test_s9_the_limit_bounds_what_is_read() -> None:
     """64 MiB without a line end are given up after the limit and one chunk."""
     chunks = 0
 
@@ -140,7 +140,7 @@ async def test_the_limit_bounds_what_is_read() -> None:
     assert chunks == 17
 
 
-async def test_strict_utf8_is_an_option() -> None:
+async def test_s22_strict_utf8_is_an_option() -> None:
     """By default a bad byte is replaced; strict reading raises behind the good events."""
     chunk = b"data: 1\n\ndata: \xff\n\ndata: 3\n\n"
     assert await texts(read_sse(Script[bytes](chunk))) == ["1", "\ufffd", "3"]
@@ -149,7 +149,7 @@ async def test_strict_utf8_is_an_option() -> None:
     assert isinstance(await outcome(reader), SseEncodingError)
 
 
-async def test_tripping_between_two_steps_discards_the_chunk() -> None:
+async def test_s14_tripping_between_two_steps_discards_the_chunk() -> None:
     """Of three events in one chunk the second and third never appear after the token tripped."""
     token, reason = CancelToken(), KeyError("why")
     body = Script[bytes](b"data: 1\n\ndata: 2\n\ndata: 3\n\n" + b"x" * 99)
@@ -162,7 +162,7 @@ async def test_tripping_between_two_steps_discards_the_chunk() -> None:
     assert reader.last_event_id == ""
 
 
-async def test_tripping_while_waiting_raises_the_reason() -> None:
+async def test_s14_tripping_while_waiting_raises_the_reason() -> None:
     """The body unwinds and is closed, then the reason is raised, once and untouched."""
     token, reason = CancelToken(), KeyError("why")
     body = Script[bytes](b"data: 1\n\n", WAIT, b"data: 2\n\n")
@@ -182,7 +182,7 @@ async def test_tripping_while_waiting_raises_the_reason() -> None:
     assert body.closed == 1
 
 
-async def test_a_token_tripped_before_leaves_the_body_alone() -> None:
+async def test_s14_a_token_tripped_before_leaves_the_body_alone() -> None:
     """Nothing is read, and the body is closed."""
     token = CancelToken()
     token.cancel()
@@ -192,7 +192,7 @@ async def test_a_token_tripped_before_leaves_the_body_alone() -> None:
 
 
 @pytest.mark.parametrize("ready", [True, False])
-async def test_an_enclosing_cancellation_wins_over_the_reason(ready: int) -> None:
+async def test_s15_an_enclosing_cancellation_wins_over_the_reason(ready: int) -> None:
     """Tripped and cancelled while the consumer held an event: the loop's cancellation leaves."""
     token, seen = CancelToken(), list[object]()
     body = Script[bytes](b"data: 1\n\n" * (1 + ready), b"data: 2\n\n")
@@ -207,7 +207,7 @@ async def test_an_enclosing_cancellation_wins_over_the_reason(ready: int) -> Non
     assert body.closed == 1
 
 
-async def test_an_enclosing_cancellation_is_seen_before_the_body_is_asked() -> None:
+async def test_s15_an_enclosing_cancellation_is_seen_before_the_body_is_asked() -> None:
     """A body that never waits cannot keep a cancelled task running."""
 
     async def endless() -> AsyncIterator[bytes]:
@@ -224,7 +224,7 @@ async def test_an_enclosing_cancellation_is_seen_before_the_body_is_asked() -> N
     assert scope.cancelled_caught
 
 
-async def test_a_failure_of_the_body_passes_unchanged() -> None:
+async def test_s16_a_failure_of_the_body_passes_unchanged() -> None:
     """After all events of earlier chunks the body's own error is raised, the same object."""
     error = ConnectionError("reset")
     for options in (None, {"signal": CancelToken(), "idle_timeout": 60}):
@@ -237,7 +237,7 @@ async def test_a_failure_of_the_body_passes_unchanged() -> None:
         assert reader.incomplete is None
 
 
-async def test_an_unfinished_event_is_reported_and_not_dispatched() -> None:
+async def test_s17_an_unfinished_event_is_reported_and_not_dispatched() -> None:
     """A body cut before the blank line gives no event, but says what was left, once."""
     told = list[IncompleteSseEvent]()
     body = Script[bytes](b'data: {"x":1}')
@@ -249,7 +249,7 @@ async def test_an_unfinished_event_is_reported_and_not_dispatched() -> None:
     assert told == [reader.incomplete]
 
 
-async def test_a_whole_body_reports_nothing() -> None:
+async def test_s18_a_whole_body_reports_nothing() -> None:
     """A held-back CR at the end dispatches its event, and comments are not left over."""
     told = list[IncompleteSseEvent]()
     for tail in (b"data: 1\r\r", b"data: 1\n\n: bye"):
@@ -259,7 +259,7 @@ async def test_a_whole_body_reports_nothing() -> None:
     assert told == []
 
 
-async def test_what_the_report_raises_leaves_the_reader() -> None:
+async def test_s19_what_the_report_raises_leaves_the_reader() -> None:
     """An exception from `on_incomplete` propagates and ends the reading."""
     error = LookupError("cut")
 
@@ -274,7 +274,7 @@ async def test_what_the_report_raises_leaves_the_reader() -> None:
     assert isinstance(await outcome(reader), StopAsyncIteration)
 
 
-async def test_every_end_closes_the_body_once() -> None:
+async def test_s21_every_end_closes_the_body_once() -> None:
     """The end of the body, leaving early and aclose close it; a step afterwards is the end."""
     body = Script[bytes](b"data: 1\n\n")
     reader = read_sse(body)
@@ -312,3 +312,15 @@ async def test_a_body_of_text_is_misuse() -> None:
     body = Script[bytes]("data: 1\n\n")
     assert isinstance(await outcome(read_sse(body)), UsageError)
     assert body.closed == 1
+
+
+async def test_s15_an_abort_hides_a_limit_further_on() -> None:
+    """The reason of a token that trips before the fault is reached is what the consumer sees."""
+    token, reason = CancelToken(), KeyError("why")
+    body = Script[bytes](b"data: good\n\n" + b"data: " + b"x" * 100 + b"\n\n")
+    async with read_sse(body, SseReadOptions(signal=token, max_line_bytes=50)) as reader:
+        assert (await anext(reader)).data == "good"
+        token.cancel(reason)
+        with pytest.raises(KeyError) as caught:
+            await anext(reader)
+    assert caught.value is reason

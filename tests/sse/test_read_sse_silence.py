@@ -28,7 +28,7 @@ async def paced(pause: float, *chunks: bytes) -> AsyncIterator[bytes]:
     await anyio.sleep_forever()
 
 
-async def test_comments_keep_a_stream_alive() -> None:
+async def test_s5_s12_comments_keep_a_stream_alive() -> None:
     """Heartbeats every 0.2 s for 2 s under a limit of 0.5 s, then silence: 0.5 s later, an error."""
     start = anyio.current_time()
     async with read_sse(paced(0.2, *[b": hb\n\n"] * 10), {"idle_timeout": 0.5}) as reader:
@@ -38,7 +38,7 @@ async def test_comments_keep_a_stream_alive() -> None:
     assert (caught.value.idle_timeout, caught.value.retryable) == (0.5, True)
 
 
-async def test_the_error_is_its_own_kind() -> None:
+async def test_s13_the_error_is_its_own_kind() -> None:
     """Silence is neither a TimeoutError nor a format or model error."""
     with pytest.raises(SseIdleTimeoutError) as caught:
         await anext(read_sse(paced(1), {"idle_timeout": 0.1}))
@@ -46,14 +46,14 @@ async def test_the_error_is_its_own_kind() -> None:
     assert caught.value.code == "sse.idle_timeout"
 
 
-async def test_any_byte_counts_also_without_an_event() -> None:
+async def test_s12_any_byte_counts_also_without_an_event() -> None:
     """Fragments that complete no event keep the stream alive."""
     pieces = [b"da", b"ta: {", b'"a"', b":", b"1}", b"\n", b"\n"]
     async with read_sse(paced(0.4, *pieces), {"idle_timeout": 0.5}) as reader:
         assert (await anext(reader)).data == '{"a":1}'
 
 
-async def test_empty_chunks_do_not_count() -> None:
+async def test_s12_empty_chunks_do_not_count() -> None:
     """Chunks without a byte do not keep a stream alive."""
     async with read_sse(paced(0.2, *[b""] * 50), {"idle_timeout": 0.5}) as reader:
         start = anyio.current_time()
@@ -62,7 +62,7 @@ async def test_empty_chunks_do_not_count() -> None:
         assert anyio.current_time() - start == pytest.approx(0.5, abs=0.1)
 
 
-async def test_a_slow_consumer_is_not_silence() -> None:
+async def test_s12_a_slow_consumer_is_not_silence() -> None:
     """The time between two steps does not count."""
     body = paced(0.1, b"data: 1\n\ndata: 2\n\n", b"data: 3\n\n")
     async with read_sse(body, {"idle_timeout": 0.5}) as reader:
@@ -71,7 +71,7 @@ async def test_a_slow_consumer_is_not_silence() -> None:
             await anyio.sleep(2)
 
 
-async def test_without_a_limit_silence_may_last() -> None:
+async def test_s12_without_a_limit_silence_may_last() -> None:
     """No limit is the default."""
     async with read_sse(paced(100_000, b"data: 1\n\n")) as reader:
         assert (await anext(reader)).data == "1"
@@ -106,7 +106,7 @@ async def test_bytes_that_came_are_not_silence() -> None:
         assert (await anext(reader)).data == "late"
 
 
-async def test_the_reason_wins_over_silence() -> None:
+async def test_s15_the_reason_wins_over_silence() -> None:
     """A token that tripped before the silence was over gives its reason."""
     token, reason = CancelToken(), KeyError("why")
     seen: list[object] = []

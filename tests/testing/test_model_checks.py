@@ -52,6 +52,26 @@ async def test_a_model_of_pydantic_ai_keeps_the_rule(check: ModelCheck) -> None:
     await check(ThroughPydanticAI)
 
 
+_RULES = {
+    "m7": {
+        "leaving_early_closes_the_connection",
+        "a_cancelled_reader_closes_the_connection",
+        "a_failure_leaves_nothing_behind",
+    },
+    "m8": {"nothing_comes_after_the_signal", "the_signal_ends_a_wait"},
+    "m9": {"every_failure_is_raised"},
+    "m10": {"the_finish_is_one_and_the_last"},
+    "m11": {"parts_come_as_they_arrive"},
+    "m12": {"nothing_is_tried_again"},
+    "m13": {"streams_share_nothing"},
+}
+
+
+def test_m7_m8_m9_m10_m11_m12_m13_each_rule_has_a_check() -> None:
+    """And each check is of a rule."""
+    assert set().union(*_RULES.values()) == {check.__name__ for check in MODEL_CHECKS}
+
+
 async def test_all_rules_are_checked_by_one_call() -> None:
     """As a program with a provider of its own would."""
     await check_model(_made(OpenAIChat))

@@ -5,6 +5,7 @@ import pytest
 from runlane.contracts import ExecutionOptions
 from runlane.errors import DuplicateRegistrationError, MissingEntryError, RegistrySealedError, UnknownToolError
 from runlane.tools import RegisteredTool, ToolInvocationRequest, ToolRegistryPorts, tool
+from tests.hostile import untouchable
 from tests.tools.scenes import add, asking, double, registry_of
 
 pytestmark = pytest.mark.anyio
@@ -80,6 +81,24 @@ async def test_l7_conditions_and_visibility_are_asked_at_every_call() -> None:
     on["conditional"] = seen["hidden"] = True
     assert [entry.id for entry in await registry.list_visible(host)] == ["conditional", "hidden", "add"]
     assert {app for _, app in asked} == {host}
+
+
+async def test_m32_a_condition_is_independent_of_intents() -> None:
+    """A tool that is off may still be an intent, one that is on may be none; the host's value comes as it is."""
+    app, given = untouchable(), []
+
+    def condition(value: object) -> bool:
+        given.append(value)
+        return False
+
+    @tool(condition=condition, as_intent=True)
+    async def off() -> None:
+        """Be off."""
+
+    registry = registry_of(off, add)
+    assert [(entry.id, bool(entry.as_intent)) for entry in registry.list()] == [("off", True), ("add", False)]
+    assert [entry.id for entry in await registry.list_visible(app)] == ["add"]
+    assert given[0] is app
 
 
 @pytest.mark.parametrize("tool_id", ["missing", "off", "invisible", ""])

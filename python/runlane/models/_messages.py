@@ -119,7 +119,10 @@ class ModelMessage:
     items: tuple[TextPart | ReasoningPart | ProviderPart | ModelImage | FileItem, ...]
 
     def __post_init__(self) -> None:
-        allowed = _ALLOWED[self.role]
+        role: object = self.role
+        allowed = _ALLOWED.get(role) if isinstance(role, str) else None
+        if allowed is None:
+            model_protocol_error(f"{role!r} is no role of such a message; it is system, user or assistant")
         for item in self.items:
             if type(item) not in allowed:
                 model_protocol_error(f"a {self.role} message cannot hold {type(item).__name__}")

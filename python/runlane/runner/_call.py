@@ -6,6 +6,7 @@ the first thing that went wrong: a failure to close or to tell never takes its p
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, suppress
@@ -38,7 +39,7 @@ from runlane.diagnostics import (
     ModelOutput,
     ModelStarted,
 )
-from runlane.errors import ModelCallTimeoutError, ProviderStreamCutError
+from runlane.errors import ModelCallTimeoutError, ModelError, ProviderStreamCutError
 from runlane.models import (
     ChatProvider,
     FunctionCallDelta,
@@ -173,13 +174,15 @@ class ChargedCall(Generic[Out]):
             parts = await manager.__aenter__()
             try:
                 await self._read(parts, collector)
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - raised below, once the stream is closed
                 failure = error
-                raise
-            finally:
-                closing.shield = True
-                closing.deadline = anyio.current_time() + self._facts.settings.close_timeout
-                await self._close(manager, failure)
+            closing.shield = True
+            closing.deadline = anyio.current_time() + self._facts.settings.close_timeout
+            is_swallowed, answer = await self._close(manager, failure)
+            closing.shield = False
+            if isinstance(failure, anyio.get_cancelled_exc_class()) and not _is_cancelled():
+                # The provider's own scope was cancelled, by a deadline of its own: what it makes of that counts.
+                failure = answer if is_swallowed or isinstance(answer, ModelError) else failure
         if failure is not None:
             raise failure
 
@@ -220,17 +223,18 @@ class ChargedCall(Generic[Out]):
         )
         await facts.ports.output(event)
 
-    async def _close(self, manager: Any, error: BaseException | None) -> None:  # noqa: ANN401 - a context manager
-        """Close the stream, and let nothing that goes wrong here be heard."""
+    async def _close(self, manager: Any, error: BaseException | None) -> tuple[bool, Exception | None]:  # noqa: ANN401 - a context manager
+        """Close the stream; return whether it took the error for its own affair, and what it raised instead."""
         kind = None if error is None else type(error)
         traceback = None if error is None else error.__traceback__
         try:
-            await manager.__aexit__(kind, error, traceback)
-        except Exception:  # noqa: BLE001, S110 - the outcome of the call is decided
-            pass
+            return bool(await manager.__aexit__(kind, error, traceback)), None
+        except Exception as raised:  # noqa: BLE001 - of an error or an end, the outcome of the call is decided
+            return False, raised
         except BaseException as raised:
             if raised is not error:
                 raise
+            return False, None
 
     # ---- telling
 
@@ -356,3 +360,8 @@ class ChargedCall(Generic[Out]):
 
     def _duration(self) -> DurationMs:
         return elapsed_ms(self._started, self._facts.ports.clock.monotonic())
+
+
+def _is_cancelled() -> bool:
+    """Whether a scope around this is cancelled."""
+    return anyio.current_effective_deadline() == -math.inf

@@ -203,7 +203,7 @@ def named_transports(
         InvalidValueError: A name is empty or begins with `core:`.
     """
     plain: ModelTransportDefinition[Any] = PlainText()
-    named = {PLAIN_TEXT.id: plain}
+    named: dict[str, ModelTransportDefinition[Any]] = {PLAIN_TEXT.id: plain}
     for transport in transports:
         name = transport.key.id
         if not name or name.startswith(_RESERVED):
