@@ -1,4 +1,4 @@
-"""Values no record can hold, from a model and from a tool: told as that, and the conversation can be read ever after."""
+"""Values no record can hold, from a model and from a tool: told as that, and the conversation stays readable."""
 
 from typing import Any
 
