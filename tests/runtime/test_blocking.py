@@ -8,11 +8,11 @@ import anyio.to_thread
 import pytest
 
 from runlane.delivery import AssistantDeltaEvent, TerminalEvent
-from runlane.errors import InvalidValueError, StoreUnavailableError, UsageError
+from runlane.errors import InvalidValueError, RuntimeClosedError, StoreUnavailableError, UsageError
 from runlane.models import FinishReport, FunctionCallDelta
-from runlane.runtime import BlockingRuntime
+from runlane.runtime import BlockingRuntime, RuntimeConfig, ToolsConfig
 from runlane.store import MemoryStore
-from runlane.testing import Fault, FaultyStore, ScriptedModel
+from runlane.testing import Fault, FaultyStore, ScriptedModel, ScriptedStep
 from runlane.tools import tool
 
 
@@ -120,3 +120,39 @@ async def test_it_can_be_made_and_used_inside_an_event_loop_of_another_kind() ->
             return runtime.ask("c", "Hi").text
 
     assert [ask(), await anyio.to_thread.run_sync(ask)] == ["Hello", "Hello"]
+
+
+def test_a_runtime_that_was_left_says_so(backend: Literal["asyncio", "trio"]) -> None:
+    """Every call, and an iteration that is still open; dropping that iteration is no error."""
+    with BlockingRuntime(MemoryStore(), model=ScriptedModel("a b c"), backend=backend) as runtime:
+        events = runtime.stream("c", "Hi")
+        next(events)
+    for call in (lambda: runtime.ask("c", "Hi"), lambda: runtime.stop("c"), runtime.recover, lambda: next(events)):
+        with pytest.raises(RuntimeClosedError):
+            call()
+    del events
+
+
+@pytest.mark.parametrize("is_plain", [True, False])
+def test_a_tool_may_ask_its_own_runtime_only_from_a_thread_of_its_own(
+    backend: Literal["asyncio", "trio"], *, is_plain: bool
+) -> None:
+    """A plain function asks in another conversation; a coroutine function would wait for itself, and is told so."""
+    failures: list[Exception] = []
+
+    def ask() -> str:
+        return runtime.ask("another", "Hi").text
+
+    async def ask_in_the_loop() -> str:
+        return ask()
+
+    asking = tool(ask if is_plain else ask_in_the_loop, id="asking", description="Ask.")
+    call: list[ScriptedStep] = [
+        FunctionCallDelta(0, id="c1", name="asking", arguments="{}"),
+        FinishReport("tool-calls"),
+    ]
+    config = RuntimeConfig(tools=ToolsConfig(on_error=lambda _, error: failures.append(error)))
+    model = ScriptedModel(call, "inner", "outer") if is_plain else ScriptedModel(call, "outer")
+    with BlockingRuntime(MemoryStore(), model=model, tools=[asking], config=config, backend=backend) as runtime:
+        assert runtime.ask("c", "Go.").text == "outer"
+    assert [type(error) for error in failures] == ([] if is_plain else [UsageError])

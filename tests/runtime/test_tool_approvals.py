@@ -26,7 +26,7 @@ from runlane.records import (
     ToolCallPart,
     ToolResultPart,
 )
-from runlane.runtime import ApprovalAnswer, RunResult, RuntimeConfig, RuntimeInput, ToolsConfig
+from runlane.runtime import ApprovalAnswer, InputPolicy, RunResult, RunsConfig, RuntimeConfig, RuntimeInput, ToolsConfig
 from runlane.store import MemoryStore, ReadEvents
 from runlane.testing import Hold, ScriptedModel
 from runlane.tools import ToolAuthorization, ToolDefinition, ToolRegistry, ToolRegistryOptions, ToolRegistryPorts, tool
@@ -397,3 +397,26 @@ async def test_a_provider_that_repeats_ids_cannot_confuse_calls_that_wait() -> N
             assert (await scene.runtime.submit(CONVERSATION, answer).result).reason == "success"
     assert [asked.approvals[0].call_id for asked in (first, second)] == ["call_0", "call_0~2"]
     assert sent == ["b", "a"]
+
+
+@pytest.mark.parametrize("policy", ["inject", "interrupt", "interrupt-next", "supersede"])
+async def test_an_answer_stops_nothing_whatever_inputs_do(policy: InputPolicy) -> None:
+    """The policy of inputs does not hold for answers: what executes goes on, then the call is carried out."""
+    sent: list[str] = []
+    hold = Hold()
+    model = ScriptedModel(
+        called(("c1", "send", '{"to":"a"}')),
+        [TextDelta("half "), hold, TextDelta("whole"), FinishReport("stop")],
+        "Done.",
+    )
+    config = RuntimeConfig(runs=RunsConfig(policy=policy))
+    async with opened(model, tools=[_mailer(sent)], config=config) as scene:
+        _, approval_id = await _asked(scene)
+        other = scene.runtime.submit(CONVERSATION, "Something else.")
+        await hold.reached()
+        answer = scene.runtime.respond_to_approval(CONVERSATION, approval_id, approved=True)
+        await answer.admission
+        assert not other.result.done
+        hold.release()
+        assert ((await other.result).text, (await answer.result).text) == ("half whole", "Done.")
+    assert sent == ["a"]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, ExitStack
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, ExitStack, suppress
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar, overload
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from runlane.delivery import Gap, RuntimeEvent, Subscription
-from runlane.errors import UsageError
+from runlane.errors import RuntimeClosedError, UsageError
 from runlane.runtime._config import RuntimeConfig
 from runlane.runtime._core import ModelSource
 from runlane.runtime._inputs import InputLike
@@ -22,6 +23,8 @@ from runlane.runtime._tool_source import ToolSource
 from runlane.store import Store
 
 __all__ = ["BlockingRuntime"]
+
+T = TypeVar("T")
 
 
 class BlockingRuntime:
@@ -69,6 +72,7 @@ class BlockingRuntime:
         self._backend = backend
         self._stack = ExitStack()
         self._portal: BlockingPortal | None = None
+        self._thread: int | None = None
 
     def __enter__(self) -> Self:
         """Start the thread, open the store and the runtime in it.
@@ -81,6 +85,7 @@ class BlockingRuntime:
             for context in (self._store, self._runtime):
                 manager: AbstractAsyncContextManager[Any] = context
                 stack.enter_context(portal.wrap_async_context_manager(manager))
+            self._thread = portal.call(threading.get_ident)
             self._portal = portal
             self._stack = stack.pop_all()
         return self
@@ -115,8 +120,7 @@ class BlockingRuntime:
         Raises:
             RunlaneError: The input was refused, or the run did not end here.
         """
-        portal = self._opened()
-        ticket = portal.call(
+        ticket = self._call(
             lambda: self._runtime.submit(
                 conversation_id,
                 input,
@@ -126,7 +130,7 @@ class BlockingRuntime:
                 policy=policy,
             )
         )
-        return portal.call(ticket.result.wait)
+        return self._call(ticket.result.wait)
 
     def respond_to_approval(
         self,
@@ -143,13 +147,12 @@ class BlockingRuntime:
         Raises:
             RunlaneError: The answer was refused, or the run did not end here.
         """
-        portal = self._opened()
-        ticket = portal.call(
+        ticket = self._call(
             lambda: self._runtime.respond_to_approval(
                 conversation_id, approval_id, approved=approved, reason=reason, context=context
             )
         )
-        return portal.call(ticket.result.wait)
+        return self._call(ticket.result.wait)
 
     def stream(
         self,
@@ -170,7 +173,6 @@ class BlockingRuntime:
         Raises:
             RunlaneError: The input was refused, or the run did not end here.
         """
-        portal = self._opened()
 
         def begin() -> tuple[RunTicket, Subscription]:
             ticket = self._runtime.submit(
@@ -183,27 +185,52 @@ class BlockingRuntime:
             )
             return ticket, ticket.events()
 
-        ticket, events = portal.call(begin)
+        ticket, events = self._call(begin)
         try:
             while True:
                 try:
-                    event = portal.call(events.__anext__)
+                    event = self._call(events.__anext__)
                 except StopAsyncIteration:
                     break
                 yield event
         finally:
-            portal.call(events.aclose)
-        portal.call(ticket.result.wait)
+            with suppress(RuntimeClosedError):  # then nothing listens any more
+                self._call(events.aclose)
+        self._call(ticket.result.wait)
 
     def stop(self, conversation_id: str, /) -> bool:
         """Stop what executes on a conversation; see `AgentRuntime.stop`."""
-        return self._opened().call(lambda: self._runtime.stop(conversation_id))
+        return self._call(lambda: self._runtime.stop(conversation_id))
 
     def recover(self) -> list[RecoveryOutcome]:
         """Take up what dead executors left behind, with the default decisions; see `AgentRuntime.recover`."""
-        return self._opened().call(self._runtime.recover)
+        return self._call(self._runtime.recover)
 
-    def _opened(self) -> BlockingPortal:
-        if self._portal is None:
+    @overload
+    def _call(self, function: Callable[[], Coroutine[Any, Any, T]]) -> T: ...
+    @overload
+    def _call(self, function: Callable[[], T]) -> T: ...
+    def _call(self, function: Callable[[], Any]) -> Any:
+        """Call something in the runtime's thread, and wait for what it gives.
+
+        Raises:
+            UsageError: The runtime was not entered, or this is its own thread, which would wait for itself.
+            RuntimeClosedError: It was left.
+        """
+        portal = self._portal
+        if portal is None:
+            if self._thread is not None:
+                raise RuntimeClosedError
             raise UsageError("enter it first: with BlockingRuntime(...) as runtime", argument="BlockingRuntime")
-        return self._portal
+        if threading.get_ident() == self._thread:
+            raise UsageError(
+                "its calls block, and this is the thread of the runtime: a tool or callback that uses it must be a "
+                "plain function in a thread of its own",
+                argument="BlockingRuntime",
+            )
+        try:
+            return portal.call(function)
+        except RuntimeError as error:
+            if type(error) is RuntimeError and self._portal is None:
+                raise RuntimeClosedError from error
+            raise

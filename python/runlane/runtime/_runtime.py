@@ -280,7 +280,8 @@ class AgentRuntime:
         """Answer a request for approval; a run of its own then carries the call out, or tells the model it was refused.
 
         The first answer counts, whoever gives it. The same decision again returns the run of the first; the opposite
-        one is refused. `tools.authorize_answer` says who may answer.
+        one is refused. `tools.authorize_answer` says who may answer. An answer stops nothing, whatever `runs.policy`
+        says of inputs: it waits for its turn.
 
         Args:
             conversation_id: The conversation.
@@ -302,8 +303,9 @@ class AgentRuntime:
             raise UsageError(f"must be a bool, not {type(approved).__name__}", argument="approved")
         response = {"type": "tool-approval-response", "approval_id": approval_id, "approved": approved}
         part = response if reason is None else {**response, "reason": read_text(reason, "reason")}
+        answer: InputLike = {"role": "tool", "parts": [part]}
         key = approval_key(approval_id)
-        return self.submit(conversation_id, {"role": "tool", "parts": [part]}, idempotency_key=key, context=context)
+        return self.submit(conversation_id, answer, idempotency_key=key, context=context, policy="queue")
 
     def subscribe(
         self, conversation_id: str, /, *, run_id: str | None = None, after: int | EventCursor | None = None
