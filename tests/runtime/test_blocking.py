@@ -130,7 +130,6 @@ def test_a_runtime_that_was_left_says_so(backend: Literal["asyncio", "trio"]) ->
     for call in (lambda: runtime.ask("c", "Hi"), lambda: runtime.stop("c"), runtime.recover, lambda: next(events)):
         with pytest.raises(RuntimeClosedError):
             call()
-    del events
 
 
 @pytest.mark.parametrize("is_plain", [True, False])
