@@ -211,11 +211,19 @@ def test_the_container_is_named_while_it_is_needed_or_known_to_live(
     mark: JsonObject = {"type": "message", "container": {"id": "cntr_1", "expires_at": expires_at}}
     asked = ModelAssistantToolMessage((call("a"), opaque("anthropic", mark)))
     messages = [ModelMessage.user("Go"), asked, ModelToolResultMessage((result("a", 1),)), *further]
-    body = json.loads(encode_request("m", messages, ModelProviderContext(), now=_NOW))
-    assert body.get("container") == ("cntr_1" if sent else None)
-    assert [block["type"] for block in body["messages"][1]["content"]] == ["tool_use"]
-    named = ModelProviderContext(options=ModelOptions(extra={"container": "mine"}))
-    assert json.loads(encode_request("m", messages, named, now=_NOW))["container"] == "mine"
+
+    def container(**extra: object) -> object:
+        context = ModelProviderContext(options=ModelOptions(extra=extra))
+        body = json.loads(encode_request("m", messages, context, now=_NOW))
+        assert [block["type"] for block in body["messages"][1]["content"]] == ["tool_use"]
+        return body.get("container")
+
+    tools = [{"type": "code_execution_20250825", "name": "code_execution"}]
+    assert container(tools=tools) == ("cntr_1" if sent else None)
+    assert container() is None
+    assert container(tools=tools, container="mine") == "mine"
+    skills = {"skills": [{"type": "anthropic", "skill_id": "pdf"}]}
+    assert container(tools=tools, container=skills) == ({**skills, "id": "cntr_1"} if sent else skills)
 
 
 def test_blank_text_is_left_out_and_an_open_answer_is_trimmed() -> None:

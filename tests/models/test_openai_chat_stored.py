@@ -1,5 +1,6 @@
 """A stored history writes itself into a chat request, byte for byte as its messages would be written."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -73,6 +74,11 @@ def test_a_chain_is_its_messages() -> None:
     assert (len(chain), chain[0], chain[-1:]) == (2, _SYSTEM[0], (_NEW[0],))
     assert chain == [*_SYSTEM, *_NEW]
     assert chain != "x"
+    assert [chain[place] for place in range(-2, 2)] == [*chain, *chain]
+    assert list(reversed(chain)) == [*_NEW, *_SYSTEM]
+    for place in (2, -3):
+        with pytest.raises(IndexError):
+            chain[place]
     assert "Be brief." in repr(chain)
 
 

@@ -285,11 +285,22 @@ class MessageChain(Sequence[AnyModelMessage]):
     def __getitem__(self, index: slice, /) -> tuple[AnyModelMessage, ...]: ...
     @override
     def __getitem__(self, index: int | slice, /) -> AnyModelMessage | tuple[AnyModelMessage, ...]:
-        return tuple(self)[index]
+        if isinstance(index, slice):
+            return tuple(self)[index]
+        place = index if index >= 0 else index + len(self)
+        for piece in self.pieces if place >= 0 else ():
+            if place < len(piece):
+                return piece[place]
+            place -= len(piece)
+        raise IndexError(index)
 
     @override
     def __iter__(self) -> Iterator[AnyModelMessage]:
         return chain.from_iterable(self.pieces)
+
+    @override
+    def __reversed__(self) -> Iterator[AnyModelMessage]:
+        return chain.from_iterable(map(reversed, reversed(self.pieces)))
 
     @override
     def __eq__(self, other: object) -> bool:

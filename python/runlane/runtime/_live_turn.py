@@ -150,7 +150,7 @@ class LiveTurn:
     @property
     def messages(self) -> tuple[AnyModelMessage, ...]:
         """The projected history with this run's inputs."""
-        return self.prompt.messages
+        return tuple(self.prompt.messages)
 
     @property
     def model(self) -> ResolvedModel:
@@ -195,7 +195,7 @@ class LiveTurn:
     @asynccontextmanager
     async def open_step(
         self,
-        messages: tuple[AnyModelMessage, ...],
+        messages: Sequence[AnyModelMessage],
         /,
         *,
         model: ResolvedModel | None = None,
@@ -235,7 +235,7 @@ class LiveTurn:
             self._record_response(call, step)
             self._report_step(step)
 
-    async def _admit(self, call: ProviderCall, messages: tuple[AnyModelMessage, ...]) -> RunOperation:
+    async def _admit(self, call: ProviderCall, messages: Sequence[AnyModelMessage]) -> RunOperation:
         """Have the request on record before it is made."""
         committed, self._committed_operation = self._committed_operation, None
         operation = committed or first_operation(self._core, self._begun)

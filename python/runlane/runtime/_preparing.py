@@ -215,7 +215,7 @@ class Preparation:
             raise RuntimeError
         options = self._showing.options(self._model.provider.provider_id or None)
         projection = self._lane.records.project(options, files=files, selection=selection)
-        messages = tuple(projection.messages)
+        messages = projection.messages
         return StepPrompt(
             model=self._model,
             instructions=carry_into_instructions(self._instructions, projection.system),

@@ -31,7 +31,15 @@ from runlane.canonical import canonical_record_json
 from runlane.clock import Clock
 from runlane.errors import CanonicalJsonError
 from runlane.ids import IdSource
-from runlane.models import AnyModelMessage, FileItem, ModelImage, ModelMessage, ResolvedModel, ResponseInfo
+from runlane.models import (
+    AnyModelMessage,
+    FileItem,
+    MessageChain,
+    ModelImage,
+    ModelMessage,
+    ResolvedModel,
+    ResponseInfo,
+)
 from runlane.records import JsonObject, TextPart, Usage
 from runlane.runtime._record_chain import RecordRange, link
 from runlane.store import AppendEvent, EventKind
@@ -88,7 +96,8 @@ class RequestLedger:
         """
         self._run_id = run_id
         self._records = records or _NO_RECORDS
-        self._base = tuple(base[: self._records.messages])
+        first = MessageChain(base).pieces[:1]
+        self._base = first[0] if first and len(first[0]) == self._records.messages else base[: self._records.messages]
         self._seen: list[AnyModelMessage] = []
         self._chain: list[bytes] = []
 
@@ -102,14 +111,8 @@ class RequestLedger:
             spoken: Everything the provider is given; system messages at the head are the instructions.
             joined: Inputs of other runs that it shows for the first time.
         """
-        head = next((place for place, message in enumerate(spoken) if not _is_system(message)), len(spoken))
-        instructions = instructions_digest(spoken[:head])
-        rest = tuple(spoken[head:])
-        records = self._records
-        # What a callback put in the place of a message does not stand for the records any more.
-        if rest[: len(self._base)] != self._base:
-            records = _NO_RECORDS
-        added = rest[records.messages :]
+        system, records, added = self._parted(spoken)
+        instructions = instructions_digest(system)
         messages = self._chained(records, added).hex()
         body = hashlib.sha256(f"{instructions},{messages}".encode()).hexdigest()
         payload: JsonObject = {
@@ -148,6 +151,24 @@ class RequestLedger:
             "finished": finished,
         }
         return Entry(kind="provider/response", payload=payload)
+
+    def _parted(
+        self, spoken: Sequence[AnyModelMessage]
+    ) -> tuple[Sequence[AnyModelMessage], RecordRange, Sequence[AnyModelMessage]]:
+        """Tell apart the instructions, what stands for records, and what was added; untouched records stay unread."""
+        pieces = MessageChain(spoken).pieces
+        place = next((place for place, piece in enumerate(pieces) if piece is self._base), None)
+        if place is not None:
+            system = tuple(MessageChain(*pieces[:place]))
+            if all(map(_is_system, system)):
+                return system, self._records, tuple(MessageChain(*pieces[place + 1 :]))
+        whole = tuple(spoken)
+        head = next((place for place, message in enumerate(whole) if not _is_system(message)), len(whole))
+        rest = whole[head:]
+        # What a callback put in the place of a message does not stand for the records any more.
+        same = rest[: len(self._base)] == tuple(self._base)
+        records = self._records if same else _NO_RECORDS
+        return whole[:head], records, rest[records.messages :]
 
     def _identity(self, call: ProviderCall) -> JsonObject:
         return {"run_id": self._run_id, "attempt": call.attempt, "step_number": call.step}

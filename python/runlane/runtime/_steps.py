@@ -12,6 +12,7 @@ from runlane.models import (
     AnyModelMessage,
     ChatProvider,
     FinishReport,
+    MessageChain,
     ModelMessage,
     ResolvedModel,
     ResponseInfo,
@@ -70,24 +71,25 @@ class StepPrompt:
     Attributes:
         model: Who is asked.
         instructions: What goes into the provider's instructions channel: a text, or system messages.
-        messages: Everything else, in order; no system message among them.
+        messages: Everything else, in order; no system message among them. A stored history in it is not made into
+            objects before somebody reads it, for a provider may write it as it is.
         active_tools: Names of the mounted tools the model is shown, or None for all of them.
         records: The stored records that its first messages stand for, or None if they stand for none.
     """
 
     model: ResolvedModel
     instructions: Instructions
-    messages: tuple[AnyModelMessage, ...]
+    messages: Sequence[AnyModelMessage]
     active_tools: frozenset[str] | None = None
     records: RecordRange | None = None
 
     def with_messages(self, more: Iterable[AnyModelMessage], /) -> StepPrompt:
         """Return the prompt with messages added at its end."""
-        return replace(self, messages=(*self.messages, *more))
+        return replace(self, messages=MessageChain(self.messages, tuple(more)))
 
-    def spoken(self) -> tuple[AnyModelMessage, ...]:
+    def spoken(self) -> Sequence[AnyModelMessage]:
         """Return what the provider is given: the instructions as system messages, then the messages."""
-        return (*system_messages(self.instructions), *self.messages)
+        return MessageChain(system_messages(self.instructions), self.messages)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

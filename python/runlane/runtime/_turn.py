@@ -146,7 +146,7 @@ class Turn(Protocol):
 
     def open_step(
         self,
-        messages: tuple[AnyModelMessage, ...],
+        messages: Sequence[AnyModelMessage],
         /,
         *,
         model: ResolvedModel | None = None,

@@ -150,7 +150,7 @@ def container_in(messages: Sequence[AnyModelMessage], now: datetime | None) -> s
             for the provider asks for it where a function was called from inside it.
     """
     turn_is_over = False
-    for message in reversed(messages):
+    for message in reversed(tuple(messages)):
         turn_is_over = turn_is_over or message.role == "user"
         for item in reversed(message.items if message.role == "assistant" else ()):
             data = _own_data(item)

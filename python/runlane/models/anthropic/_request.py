@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -49,8 +49,9 @@ def encode_request(
             `tools` (those the provider runs itself) are added behind the functions.
         max_tokens: The limit of the output where `options` gives none.
         stream: Whether the answer comes as a stream or as one document.
-        now: What time it is (aware). The container in which the provider's tools last ran is named within the turn it
-            ran in, and as long as it is known to live; `options.extra["container"]` names another.
+        now: What time it is (aware). To a request with tools of the provider's own the container in which they last ran
+            is named, within the turn they ran in and as long as it is known to live; `options.extra["container"]`
+            names another, or, without an `id`, says what the same one holds.
 
     Raises:
         ModelProtocolError: A message holds something this protocol has no form for.
@@ -70,7 +71,7 @@ def encode_request(
     ]
     if blocks:
         body["system"] = blocks
-    container = container_in(messages, now)
+    container = container_in(messages, now) if _runs_tools_itself(context.options.extra) else None
     if container is not None:
         body["container"] = container
     body |= _options(context.options)
@@ -78,8 +79,22 @@ def encode_request(
         body["tools"] = [_tool(function) for function in context.functions]
         if context.function_choice != "auto" or not context.allow_multiple_calls:
             body["tool_choice"] = _choice(context)
-    add_extra(body, context.options.extra, own=_OWN_FIELDS)
+    add_extra(body, _with_container(container, context.options.extra), own=_OWN_FIELDS)
     return dump(body, "options.extra")
+
+
+def _runs_tools_itself(extra: Mapping[str, object]) -> bool:
+    """Whether a request offers tools that the provider runs: only to those a container means something."""
+    tools = extra.get("tools")
+    return bool(tools) and isinstance(tools, list | tuple)
+
+
+def _with_container(container: str | None, extra: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the extra fields; what they say of a container without naming it is said of the one at hand."""
+    given = extra.get("container")
+    if container is None or not isinstance(given, Mapping) or given.get("id") is not None:
+        return extra
+    return {**extra, "container": {**given, "id": container}}
 
 
 def _messages(messages: Sequence[AnyModelMessage]) -> list[JsonValue]:
