@@ -74,7 +74,7 @@ def append_event(view: View, command: AppendEvent, /) -> Decision:
         raise InvalidValueError(f"{command.kind!r} is not a kind that can be appended", argument="kind")
     body = encode_json(command.payload, argument="payload")
     at = stamp(moment(command.at))
-    occurred = moment(command.occurred_at or command.at, argument="occurred_at")
+    occurred = moment(command.at if command.occurred_at is None else command.occurred_at, argument="occurred_at")
     head = view.head._replace(
         seq=view.head.seq + 1,
         created_at=view.head.created_at or at,

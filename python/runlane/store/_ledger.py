@@ -269,9 +269,10 @@ def once_event_id(kind: str, key: str, /) -> str:
     its end.
 
     Raises:
-        InvalidValueError: The key is empty.
+        InvalidValueError: One of them is empty, or no text.
     """
-    if not key:
-        raise InvalidValueError("is empty", argument="key")
+    for argument, value in (("kind", kind), ("key", key)):
+        if type(value) is not str or not value:
+            raise InvalidValueError("must be a text that is not empty", argument=argument)
     text = f"{len(kind)}:{kind}{key}".encode("utf-8", "surrogatepass")
     return f"by_key_{hashlib.sha256(text).hexdigest()[:40]}"

@@ -39,6 +39,7 @@ from runlane.store._commands import (
 )
 from runlane.store._ledger import EventKind, once_event_id
 from runlane.store._outcomes import Applied, EventEnvelope, Outcome
+from runlane.store._shape import check_kind, listed
 
 __all__ = ["AppendedEvent", "NamedOperations"]
 
@@ -84,6 +85,7 @@ class NamedOperations(ABC):
         coalesce_into_run_id: str | None = None,
     ) -> Outcome:
         """Commit an input and assign it to a run; see `AcceptInput`."""
+        check_kind(input, Message, "input")
         command = AcceptInput(
             command_id=self._command_id(),
             at=self.clock.now(),
@@ -218,11 +220,12 @@ class NamedOperations(ABC):
         self, *, expected_version: int, replaced_message_ids: Sequence[str], summary: Message
     ) -> Outcome:
         """Replace messages by a summary; see `ReplaceCompactedRange`."""
+        check_kind(summary, Message, "summary")
         command = ReplaceCompactedRange(
             command_id=self._command_id(),
             at=self.clock.now(),
             expected_version=expected_version,
-            replaced_message_ids=tuple(replaced_message_ids),
+            replaced_message_ids=listed(replaced_message_ids, "replaced_message_ids"),
             summary=summary,
         )
         return await self._one(summary.conversation_id, command)
@@ -240,7 +243,7 @@ class NamedOperations(ABC):
             command_id=self._command_id(),
             at=self.clock.now(),
             seed_key=seed_key,
-            inputs=tuple(inputs),
+            inputs=listed(inputs, "inputs"),
             placement=placement,
         )
         return await self._one(conversation_id, command)

@@ -11,8 +11,8 @@ from runlane.records import Message
 from runlane.store._driver import ConversationQuery, MessageQuery, Rows
 from runlane.store._order import QUEUED, queue_positions
 from runlane.store._reads import check_limit, messages_before
-from runlane.store._rows import Head, MessageRow
-from runlane.store._shape import check_id
+from runlane.store._rows import MAX_POSITION, Head, MessageRow
+from runlane.store._shape import check_id, check_text
 from runlane.store._store import DriverStore
 from runlane.store._transaction import read_message
 
@@ -87,9 +87,11 @@ class ConversationReader:
                 of ASCII letters. It reads the messages, so it is for people and not for hot paths.
 
         Raises:
-            InvalidValueError: The limit or the cursor is not valid.
+            InvalidValueError: An argument is not valid.
         """
         check_limit(limit, _MOST)
+        if search is not None:
+            check_text(search, "search")
         after = None if cursor is None else _cursor(cursor, str)
         query = ConversationQuery(limit=limit + 1, after=after, search=search)
         return await self._driver.read(lambda rows: _list(rows, query))
@@ -129,10 +131,11 @@ class ConversationReader:
 def _cursor(text: str, kind: type[T]) -> tuple[T, str]:
     try:
         first, second = json.loads(text)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         first, second = None, None
-    if not isinstance(first, kind) or not isinstance(second, str):
+    if type(first) is not kind or type(second) is not str or (type(first) is int and abs(first) > MAX_POSITION):
         raise InvalidValueError("is not a cursor of this list", argument="cursor")
+    check_text(f"{first}{second}", "cursor")
     return first, second
 
 

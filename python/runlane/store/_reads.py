@@ -44,6 +44,8 @@ __all__ = [
 ]
 
 _PAGE: Final = 1_000
+_LAST: Final = 1 << 62
+"""A sequence beyond all, which a database can still compare."""
 _PLACES: Final = frozenset({"acquire", "terminal", "cancel", "recover"})
 """Transitions after which a run's inputs may stand somewhere else."""
 
@@ -186,7 +188,7 @@ def recoverable_runs(rows: Rows, cursor: tuple[str, str] | None, limit: int, /) 
 
 def events(rows: Rows, query: ReadEvents, /) -> EventPage:
     """Return a page of ledger entries, with the bodies they refer to."""
-    first, last = query.from_seq or 1, query.to_seq or (1 << 62)
+    first, last = min(query.from_seq or 1, _LAST), min(query.to_seq or _LAST, _LAST)
     if query.after_version:
         head = rows.head(query.conversation_id)
         if head.version <= query.after_version:

@@ -7,11 +7,23 @@ record's own checks is checked here: a bad value must be refused before it is wr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias
+from datetime import UTC, datetime
+from typing import Any, Final, TypeAlias, get_args
 
 from runlane.errors import InvalidValueError, UsageError
-from runlane.records import Message, Ownership, Run
+from runlane.records import (
+    Message,
+    Ownership,
+    Part,
+    ProviderEnvelope,
+    Run,
+    RunMetrics,
+    RunOperation,
+    TerminalReason,
+    Usage,
+)
 from runlane.store._commands import (
+    Absorption,
     AcceptInput,
     AcquireRun,
     AppendEvent,
@@ -19,14 +31,17 @@ from runlane.store._commands import (
     CheckpointRunAssistant,
     Command,
     CommitRunTerminal,
+    DraftPatch,
+    GrownPart,
     RecordRunOperation,
     RecoverRun,
     ReplaceCompactedRange,
     RequestRunInterrupt,
     SeedConversation,
 )
+from runlane.store._step import moment
 
-__all__ = ["MAX_ID_CHARACTERS", "check_commands", "check_id"]
+__all__ = ["MAX_ID_CHARACTERS", "check_commands", "check_id", "check_kind", "check_text", "listed"]
 
 MAX_ID_CHARACTERS: Final = 512
 Check: TypeAlias = Callable[[object, str], None]
@@ -38,17 +53,32 @@ def check_id(value: object, argument: str, /) -> None:
     Raises:
         InvalidValueError: It is no text, empty, longer than 512 characters, or holds a lone surrogate.
     """
+    text = check_text(value, argument)
+    if not text:
+        raise InvalidValueError("is empty", argument=argument)
+    if len(text) > MAX_ID_CHARACTERS:
+        raise InvalidValueError(f"has more than {MAX_ID_CHARACTERS} characters", argument=argument)
+
+
+def check_text(value: object, argument: str, /) -> str:
+    """Return a text that a database can hold, or refuse.
+
+    Raises:
+        InvalidValueError: It is no text, or holds a lone surrogate.
+    """
     if type(value) is not str:
         raise InvalidValueError(f"must be a text, not {type(value).__name__}", argument=argument)
-    if not value:
-        raise InvalidValueError("is empty", argument=argument)
-    if len(value) > MAX_ID_CHARACTERS:
-        raise InvalidValueError(f"has more than {MAX_ID_CHARACTERS} characters", argument=argument)
     if not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError:
             raise InvalidValueError("holds a lone surrogate", argument=argument) from None
+    return value
+
+
+def _integer(value: object, argument: str) -> None:
+    if type(value) is not int:
+        raise InvalidValueError(f"must be an integer, not {type(value).__name__}", argument=argument)
 
 
 def _revision(value: object, argument: str) -> None:
@@ -56,12 +86,42 @@ def _revision(value: object, argument: str) -> None:
         raise InvalidValueError("must be an integer of at least 0", argument=argument)
 
 
-def _is_a(kind: type) -> Check:
-    def check(value: object, argument: str) -> None:
-        if not isinstance(value, kind):
-            raise InvalidValueError(f"must be a {kind.__name__}, not {type(value).__name__}", argument=argument)
+def check_kind(value: object, kind: type | tuple[type, ...], argument: str, /) -> None:
+    """Refuse what is no instance of a class, or of one of several.
 
-    return check
+    Raises:
+        InvalidValueError: It is something else.
+    """
+    if not isinstance(value, kind):
+        names = " or ".join(one.__name__ for one in (kind if isinstance(kind, tuple) else (kind,)))
+        raise InvalidValueError(f"must be a {names}, not {type(value).__name__}", argument=argument)
+
+
+def listed(values: object, argument: str, /) -> tuple[Any, ...]:
+    """Return a sequence as a tuple; a text, a mapping or a set is none that its caller can have meant.
+
+    Raises:
+        InvalidValueError: It is something else.
+    """
+    if not isinstance(values, Sequence) or isinstance(values, str | bytes | bytearray):
+        raise InvalidValueError(f"must be a list or a tuple, not {type(values).__name__}", argument=argument)
+    return tuple(values)
+
+
+def _is_a(*kinds: type) -> Check:
+    return lambda value, argument: check_kind(value, kinds, argument)
+
+
+def _instant(value: object, argument: str) -> None:
+    if not isinstance(value, datetime):
+        check_kind(value, datetime, argument)
+    elif value.tzinfo is not UTC:
+        moment(value, argument=argument)
+
+
+def _flag(value: object, argument: str) -> None:
+    if type(value) is not bool:
+        raise InvalidValueError(f"must be True or False, not {type(value).__name__}", argument=argument)
 
 
 def _or_none(check: Check) -> Check:
@@ -84,19 +144,39 @@ def _each(check: Check) -> Check:
 
 def _one_of(*words: str) -> Check:
     def check(value: object, argument: str) -> None:
-        if value not in words:
+        if type(value) is not str or value not in words:
             raise InvalidValueError(f"must be one of {', '.join(words)}", argument=argument)
 
     return check
 
 
-_ON_RUN: Final[dict[str, Check]] = {"command_id": check_id, "run_id": check_id, "expected_revision": _revision}
+def _made_of(kind: type, **fields: Check) -> Check:
+    """Check plain data that is no record, and so was not checked when it was made."""
+    is_one = _is_a(kind)
+
+    def check(value: object, argument: str) -> None:
+        is_one(value, argument)
+        for name, check_field in fields.items():
+            check_field(getattr(value, name), f"{argument}.{name}")
+
+    return check
+
+
+_GROWN: Final = _made_of(GrownPart, index=_integer, suffix=_is_a(str), provider=_or_none(_is_a(ProviderEnvelope)))
+_PATCH: Final = _made_of(
+    DraftPatch, keep=_integer, grown=_each(_GROWN), added=_each(_is_a(*get_args(get_args(Part)[0])))
+)
+_ABSORPTION: Final = _made_of(Absorption, run_id=check_id, input_message_ids=_each(check_id))
+_USAGE: Final = _or_none(_is_a(Usage))
+
+_ANY: Final[dict[str, Check]] = {"command_id": check_id, "at": _instant}
+_ON_RUN: Final[dict[str, Check]] = {**_ANY, "run_id": check_id, "expected_revision": _revision}
 _OWNED: Final[dict[str, Check]] = {**_ON_RUN, "ownership": _is_a(Ownership)}
 _FIELDS: Final[dict[type[Command], tuple[tuple[str, Check], ...]]] = {
     kind: tuple(checks.items())
     for kind, checks in {
         AcceptInput: {
-            "command_id": check_id,
+            **_ANY,
             "idempotency_key": check_id,
             "input": _is_a(Message),
             "run": _is_a(Run),
@@ -104,28 +184,43 @@ _FIELDS: Final[dict[type[Command], tuple[tuple[str, Check], ...]]] = {
             "coalesce_into_run_id": _or_none(check_id),
         },
         AcquireRun: {**_ON_RUN, "owner_id": check_id},
-        CheckpointRunAssistant: _OWNED,
-        RecordRunOperation: _OWNED,
+        CheckpointRunAssistant: {**_OWNED, "patch": _PATCH, "usage": _USAGE},
+        RecordRunOperation: {**_OWNED, "operation": _is_a(RunOperation)},
         RequestRunInterrupt: _ON_RUN,
         CancelRun: _ON_RUN,
-        RecoverRun: {**_ON_RUN, "action": _one_of("requeue", "abandon"), "evidence": _or_none(_is_a(dict))},
-        CommitRunTerminal: {**_OWNED, "assistant": _is_a(Message), "policy_name": _or_none(check_id)},
+        RecoverRun: {
+            **_ON_RUN,
+            "action": _one_of("requeue", "abandon"),
+            "replay_safe": _flag,
+            "evidence": _or_none(_is_a(dict)),
+        },
+        CommitRunTerminal: {
+            **_OWNED,
+            "assistant": _is_a(Message),
+            "reason": _one_of(*get_args(TerminalReason)),
+            "policy_name": _or_none(check_id),
+            "usage": _USAGE,
+            "metrics": _or_none(_is_a(RunMetrics)),
+            "absorb": _each(_ABSORPTION),
+        },
         ReplaceCompactedRange: {
-            "command_id": check_id,
+            **_ANY,
             "expected_version": _revision,
             "replaced_message_ids": _each(check_id),
             "summary": _is_a(Message),
         },
         SeedConversation: {
-            "command_id": check_id,
+            **_ANY,
             "seed_key": check_id,
             "inputs": _each(_is_a(Message)),
             "placement": _one_of("lead", "after-settled"),
         },
         AppendEvent: {
-            "command_id": check_id,
+            **_ANY,
             "kind": check_id,
             "payload": _is_a(dict),
+            "occurred_at": _or_none(_instant),
+            "ignorable": _flag,
             "event_id": _or_none(check_id),
         },
     }.items()

@@ -45,12 +45,15 @@ def moment(value: datetime, /, *, argument: str = "at") -> datetime:
     """Return an instant in UTC with the precision that is stored.
 
     Raises:
-        InvalidValueError: It has no offset.
+        InvalidValueError: It has no offset, or its year in UTC is none of 1 to 9999.
     """
-    if value.tzinfo is not UTC and value.utcoffset() is None:
-        raise InvalidValueError("needs a time zone", argument=argument)
     if value.tzinfo is not UTC:
-        value = value.astimezone(UTC)
+        if value.utcoffset() is None:
+            raise InvalidValueError("needs a time zone", argument=argument)
+        try:
+            value = value.astimezone(UTC)
+        except OverflowError:
+            raise InvalidValueError("is out of range in UTC", argument=argument) from None
     beyond = value.microsecond % 1000
     return value.replace(microsecond=value.microsecond - beyond) if beyond else value
 

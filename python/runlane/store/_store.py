@@ -35,7 +35,7 @@ from runlane.store._outcomes import (
 )
 from runlane.store._port import Lease, Store
 from runlane.store._rows import MAX_POSITION
-from runlane.store._shape import check_commands, check_id
+from runlane.store._shape import check_commands, check_id, check_kind, check_text, listed
 from runlane.store._transaction import transact
 
 __all__ = ["DriverStore", "purge_conversation"]
@@ -57,6 +57,8 @@ def _check_number(value: object, least: int, argument: str) -> None:
 def _check_pair(value: object, argument: str) -> None:
     if not isinstance(value, tuple) or [type(item) for item in value] != [str, str]:
         raise InvalidValueError("must be a pair of texts", argument=argument)
+    for item in value:
+        check_text(item, argument)
 
 
 class DriverStore(Store):
@@ -94,14 +96,15 @@ class DriverStore(Store):
     @override
     async def apply(self, conversation_id: str, commands: Sequence[Command], /) -> tuple[Outcome, ...]:
         _check_id(conversation_id)
-        listed = tuple(commands)
-        check_commands(listed)
+        together = listed(commands, "commands")
+        check_commands(together)
         return await self.driver.write(
-            partial(transact, conversation_id=conversation_id, commands=listed), conversation_id
+            partial(transact, conversation_id=conversation_id, commands=together), conversation_id
         )
 
     @override
     async def purge(self, command: PurgeConversation, /) -> PurgeResult:
+        check_kind(command, PurgeConversation, "command")
         _check_id(command.conversation_id)
         if command.expected_version is not None:
             _check_number(command.expected_version, 0, "expected_version")
@@ -118,6 +121,7 @@ class DriverStore(Store):
     @override
     async def load_run(self, conversation_id: str, run_id: str, /) -> RunView | None:
         _check_id(conversation_id)
+        check_id(run_id, "run_id")
         return await self.driver.read(lambda rows: _reads.run_view(rows, conversation_id, run_id))
 
     @override
@@ -128,6 +132,7 @@ class DriverStore(Store):
     @override
     async def load_draft(self, conversation_id: str, run_id: str, /) -> Message | None:
         _check_id(conversation_id)
+        check_id(run_id, "run_id")
         return await self.driver.read(lambda rows: _reads.draft_of(rows, conversation_id, run_id))
 
     @override
@@ -160,6 +165,7 @@ class DriverStore(Store):
 
     @override
     async def read_events(self, query: ReadEvents, /) -> EventPage:
+        check_kind(query, ReadEvents, "query")
         _check_id(query.conversation_id)
         _reads.check_limit(query.limit, _MOST_EVENTS)
         first, last = query.from_seq, query.to_seq
@@ -174,6 +180,7 @@ class DriverStore(Store):
     @override
     async def find_event(self, conversation_id: str, event_id: str, /) -> EventEnvelope | None:
         _check_id(conversation_id)
+        check_id(event_id, "event_id")
         return await self.driver.read(lambda rows: _reads.event_by_id(rows, conversation_id, event_id))
 
     # --- ownership and notification -------------------------------------------------------------------------------
@@ -191,7 +198,7 @@ class DriverStore(Store):
     async def wait_for_change(self, conversation_id: str, version: int, /, *, max_wait: float) -> bool:
         _check_id(conversation_id)
         _check_number(version, 0, "version")
-        if not 0 <= max_wait < math.inf:
+        if type(max_wait) not in {int, float} or not 0 <= max_wait < math.inf:
             raise InvalidValueError("must be a time in seconds of at least 0", argument="max_wait")
         return await self.driver.wait_for_change(conversation_id, version, max_wait)
 
