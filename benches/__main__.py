@@ -5,6 +5,7 @@ import importlib
 import os
 import platform
 import sys
+import traceback
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -97,4 +98,9 @@ def write(lines: list[str], modules: set[str]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except Exception:  # noqa: BLE001 - whatever it was, it is printed
+        # A contender that was not ended has threads that would hold the process for ever.
+        traceback.print_exc()
+        os._exit(1)

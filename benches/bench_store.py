@@ -45,16 +45,16 @@ def bench_turn_time() -> Row:
     )
 
 
-def _measured(own: Bench, counter: Counter, conversation_id: str, watch: Callable[[apsw.Connection], Any]) -> Work:
+def _measured(own: Bench, counter: Counter, conversation_id: str, watch: Callable[[], float]) -> Work:
     def work() -> None:
-        before = watch(own.connection)
+        before = watch()
         own.run(partial(turn, own.store, conversation_id))
-        counter.value += watch(own.connection) - before
+        counter.value += watch() - before
 
     return work
 
 
-def _compared(watch: Callable[[Bench], Callable[[apsw.Connection], float]], budget: float, name: str) -> Row:
+def _compared(watch: Callable[[Bench], Callable[[], float]], budget: float, name: str) -> Row:
     """Compare what a turn writes at both lengths, and with its budget."""
     own, counter = Bench(), Counter()
     long = own.run(partial(conversation, own.store, LONG))
@@ -75,7 +75,7 @@ def _compared(watch: Callable[[Bench], Callable[[apsw.Connection], float]], budg
     )
 
 
-def _bound(own: Bench) -> Callable[[apsw.Connection], float]:
+def _bound(own: Bench) -> Callable[[], float]:
     total = 0
 
     def note(_cursor: apsw.Cursor, _statement: str, values: object) -> bool:
@@ -83,11 +83,11 @@ def _bound(own: Bench) -> Callable[[apsw.Connection], float]:
         total += size_of(values)
         return True
 
-    own.connection.set_exec_trace(note)
-    return lambda _connection: total
+    own.use(lambda connection: connection.set_exec_trace(note))
+    return lambda: total
 
 
-def _logged(own: Bench) -> Callable[[apsw.Connection], float]:
+def _logged(own: Bench) -> Callable[[], float]:
     total, last = 0, 0
 
     def note(_connection: apsw.Connection, _name: str, pages: int) -> int:
@@ -96,9 +96,9 @@ def _logged(own: Bench) -> Callable[[apsw.Connection], float]:
         last = pages
         return apsw.SQLITE_OK
 
-    own.connection.set_wal_hook(note)
-    frame = int(str(own.connection.pragma("page_size"))) + 24
-    return lambda _connection: total * frame
+    own.use(lambda connection: connection.set_wal_hook(note))
+    frame = int(str(own.use(lambda connection: connection.pragma("page_size")))) + 24
+    return lambda: total * frame
 
 
 @bench

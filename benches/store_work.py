@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import anyio
 import apsw
@@ -41,6 +41,7 @@ from runlane.store import (
     SeedConversation,
 )
 from runlane.store.sqlite import SqliteStore
+from runlane.store.sqlite._rows import SqliteRows
 
 T = TypeVar("T")
 
@@ -91,10 +92,13 @@ class Bench:
         """Run something in the store's event loop."""
         return self.portal.call(do)
 
-    @property
-    def connection(self) -> apsw.Connection:
-        """The write connection, to look at what it does."""
-        return self.store.driver.writer._connection  # noqa: SLF001  there is no other way to look
+    def use(self, look: Callable[[apsw.Connection], T]) -> T:
+        """Look at the write connection, in its own thread: it may be busy in any other moment."""
+
+        async def write() -> T:
+            return await self.store.driver.write(lambda rows: look(cast("SqliteRows", rows).cursor.connection), "")
+
+        return self.portal.call(write)
 
 
 async def conversation(store: SqliteStore, messages: int) -> str:
