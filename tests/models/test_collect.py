@@ -1,5 +1,6 @@
 """A response can be had as a whole, in the order it was said, or not at all."""
 
+import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
@@ -11,7 +12,11 @@ from runlane.models import (
     FileOutput,
     FinishReport,
     FunctionCallDelta,
+    ModelAssistantToolMessage,
+    ModelMessage,
     ModelPart,
+    ModelProviderContext,
+    ModelToolResultMessage,
     ModelUsage,
     OpaqueOutput,
     ReasoningDelta,
@@ -19,9 +24,15 @@ from runlane.models import (
     SourceOutput,
     TextDelta,
     UsageReport,
+    anthropic,
     collect,
+    google,
+    openai_chat,
+    openai_responses,
 )
 from runlane.records import ProviderEnvelope, ProviderPart, ReasoningPart, SourcePart, TextPart
+from tests.models.messages import result
+from tests.models.protocols import Stream, name_of, own_streams
 
 pytestmark = pytest.mark.anyio
 
@@ -108,3 +119,32 @@ async def test_a_source_without_a_proper_address_keeps_its_name() -> None:
 
     (source,) = (await collect(parts())).items
     assert source == SourcePart(source_id="page", title="Page")
+
+
+async def test_an_answer_goes_back_as_a_message() -> None:
+    """With its calls, its reasoning and what has no neutral form, in order; sources and files stay here."""
+    said = [ReasoningDelta("Hm", "start"), ReasoningDelta("", "end"), TextDelta("It is.")]
+    kept = [OpaqueOutput("openai-chat", {"type": "x"}), SourceOutput("https://a.example")]
+    files = [FileOutput("image/png", b"p")]
+    plain = await gathered(*said, *kept, *files, FinishReport("stop"))
+    assert isinstance(plain.message, ModelMessage)
+    assert [type(item) for item in plain.message.items] == [ReasoningPart, TextPart, ProviderPart]
+    calls = await gathered(*said, FunctionCallDelta(0, "c1", "look", "{}"), FinishReport("tool-calls"))
+    assert isinstance(calls.message, ModelAssistantToolMessage)
+    assert (calls.message.tool_calls, calls.message.text) == (calls.tool_calls, "It is.")
+    assert (await gathered(FinishReport("stop"))).message.items == ()
+
+
+@pytest.mark.parametrize("stream", [one for one in own_streams() if not one.fails], ids=name_of)
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_any_answer_can_be_put_into_any_request(stream: Stream) -> None:
+    """What one protocol said is told to every protocol, its own and the others."""
+    parts, _ = stream.protocol.decode([stream.body])
+    response = await gathered(*parts)
+    results = [ModelToolResultMessage((result(call.call_id, "ok"),)) for call in response.tool_calls]
+    messages = [ModelMessage.user("Hi"), response.message, *results, ModelMessage.user("And?")]
+    first = next((item.text for item in response.items if isinstance(item, TextPart)), "")
+    for encode in (openai_chat.encode_request, openai_responses.encode_request, anthropic.encode_request):
+        body = encode("m", messages, ModelProviderContext())
+        assert json.dumps(first.strip())[1:-1] in json.dumps(json.loads(body))
+    assert json.loads(google.encode_request("m", messages, ModelProviderContext()))["contents"][-1]["role"] == "user"

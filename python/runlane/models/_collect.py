@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from runlane.errors import ProviderStreamCutError
 from runlane.models._calls import create_tool_call_collector
-from runlane.models._messages import model_protocol_error
+from runlane.models._messages import ModelAssistantToolMessage, ModelMessage, model_protocol_error
 from runlane.models._stream import (
     FileOutput,
     FinishReport,
@@ -45,6 +45,14 @@ class CollectedResponse:
     usage: ModelUsage | None
     finish: FinishReport
     info: ResponseInfo
+
+    @property
+    def message(self) -> ModelMessage | ModelAssistantToolMessage:
+        """The answer as it goes back to the model in the next request; its sources and files do not."""
+        said = tuple(item for item in self.items if not isinstance(item, SourcePart))
+        if any(isinstance(item, ToolCallPart) for item in said):
+            return ModelAssistantToolMessage(said)
+        return ModelMessage("assistant", tuple(item for item in said if not isinstance(item, ToolCallPart)))
 
     @property
     def text(self) -> str:
