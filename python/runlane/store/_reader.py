@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeVar
 
 from runlane.errors import InvalidValueError
@@ -125,7 +125,7 @@ class ConversationReader:
             raise InvalidValueError("must be 'before' or 'after'", argument="direction")
         start = None if cursor is None else _cursor(cursor, int)
         page = _Page(conversation_id, limit, direction == "before", start, include_compacted)
-        return await self._driver.read(page.read)
+        return await self._driver.read(lambda rows: page.started(rows).read(rows))
 
 
 def _cursor(text: str, kind: type[T]) -> tuple[T, str]:
@@ -177,6 +177,16 @@ class _Page:
     start: tuple[int, str] | None
     removed: bool
 
+    def started(self, rows: Rows, /) -> _Page:
+        """Return the page with its start where that message stands by now: the place of what waits is not its last."""
+        if self.start is None or self.start[0] < QUEUED:
+            return self
+        position, message_id = self.start
+        waiting = queue_positions(rows.active(self.conversation_id))
+        row = rows.bodies(self.conversation_id, [message_id]).get(message_id)
+        settled = position if row is None or row.position is None else row.position
+        return replace(self, start=(waiting.get(message_id, settled), message_id))
+
     def read(self, rows: Rows, /) -> ConversationMessages:
         """Read it."""
         found = [*self._queue(rows), *self._settled(rows)] if self.newest_first else self._settled_then_queue(rows)
@@ -212,9 +222,9 @@ class _Page:
         wanted = self.limit + 1
         while True:
             found = rows.messages(self.conversation_id, self._query(wanted))
-            rest = self._behind_start(found)
-            if len(found) < wanted or (rest is not None and len(rest) > self.limit):
-                return [(row.position or 0, row) for row in rest or ()]
+            rest = self._behind_start(found, whole=len(found) < wanted)
+            if rest is not None and (len(found) < wanted or len(rest) > self.limit):
+                return [(row.position or 0, row) for row in rest]
             wanted *= 2
 
     def _query(self, wanted: int) -> MessageQuery:
@@ -225,9 +235,22 @@ class _Page:
         above = None if position is None else position - 1
         return MessageQuery(limit=wanted, above=above, below=QUEUED, newest_first=False, removed=self.removed)
 
-    def _behind_start(self, found: list[MessageRow]) -> list[MessageRow] | None:
-        """Return what comes after the start; None if the start is not among what was found, so more is needed."""
-        if self.start is None or (found and found[0].position != self.start[0]):
+    def _behind_start(self, found: list[MessageRow], *, whole: bool) -> list[MessageRow] | None:
+        """Return what comes after the start; None if that cannot be told from what was found, so more is needed.
+
+        The start may have left the active history since it was read. Its place is then empty, or a summary's that
+        replaced it and what followed: towards the beginning that was read already, towards the end it was not.
+        """
+        if self.start is None:
             return found
-        ids = [row.message_id for row in found]
-        return found[ids.index(self.start[1]) + 1 :] if self.start[1] in ids else None
+        position, message_id = self.start
+        beside = 0
+        for row in found:
+            if row.position != position:
+                break
+            beside += 1
+            if row.message_id == message_id:
+                return found[beside:]
+        if beside == len(found) and not whole:
+            return None
+        return found[beside:] if self.newest_first else found

@@ -278,6 +278,9 @@ async def a_seed_is_checked_whole(store: Store) -> None:
         await lane.refused(attempt)
     for inputs in ([], [lane.message("s"), lane.message("s")], [lane.message("s"), lane.message("a-in")]):
         await lane.refused(store.seed_conversation(conversation_id="c1", seed_key="k", inputs=inputs))
+    await lane.accept("b")
+    reserved = store.seed_conversation(conversation_id="c1", seed_key="k", inputs=[lane.message("b-out")])
+    await lane.refused(reserved)
     system = lane.message("s", role="system")
     attempt = store.seed_conversation(conversation_id="c1", seed_key="k", inputs=[system], placement="after-settled")
     await lane.refused(attempt)
@@ -359,6 +362,40 @@ async def compacted_messages_can_be_read(store: Store) -> None:
                 same(gone, {"a-in", "sum", "a-out", "b-in"} if compacted else set(), "compacted ids")
 
 
+@store_check()
+async def a_cursor_outlives_what_it_stood_on(store: Store) -> None:
+    """Between two pages history is compacted and the queue moves; what was not read yet is read all the same."""
+    lane = Lane(store)
+    if not isinstance(store, DriverStore):
+        return
+    reader = ConversationReader(store)
+    await lane.turn("a", "b", "c", "d")
+    back = await reader.messages("c1", limit=4)
+    forth = await reader.messages("c1", limit=4, direction="after")
+    whole = await reader.messages("c1", limit=4, direction="after", include_compacted=True)
+    applied(await lane.try_compact("c-in", "c-out", summary="late"))
+    applied(await lane.try_compact("b-out", summary="early"))
+    rest = await reader.messages("c1", cursor=back.next_cursor)
+    same([message.id for message in rest.items], ["a-in", "a-out", "b-in", "early"], "towards the beginning")
+    rest = await reader.messages("c1", direction="after", cursor=forth.next_cursor)
+    same([message.id for message in rest.items], ["early", "late", "d-in", "d-out"], "towards the end")
+    rest = await reader.messages("c1", direction="after", cursor=whole.next_cursor, include_compacted=True)
+    wanted = ["early", "c-in", "late", "c-out", "d-in", "d-out"]
+    same([message.id for message in rest.items], wanted, "towards the end, with all that was")
+    await lane.accept("p", "q", "r", "s")
+    back = await reader.messages("c1", limit=2)
+    forth = await reader.messages("c1", limit=9, direction="after")
+    same([message.id for message in forth.items][-2:], ["p-in", "q-in"], "inputs that wait")
+    await lane.start("p")
+    applied(await lane.try_end("p"))
+    await lane.start("q")
+    applied(await lane.try_end("q"))
+    rest = await reader.messages("c1", limit=5, cursor=back.next_cursor)
+    same([message.id for message in rest.items], ["d-out", "p-in", "p-out", "q-in", "q-out"], "what waited, backwards")
+    rest = await reader.messages("c1", direction="after", cursor=forth.next_cursor)
+    same([message.id for message in rest.items], ["q-out", "r-in", "s-in"], "what waited, forwards")
+
+
 HISTORY_CHECKS: tuple[StoreCheck, ...] = (
     messages_follow_their_runs,
     a_page_continues_where_the_last_ended,
@@ -374,4 +411,5 @@ HISTORY_CHECKS: tuple[StoreCheck, ...] = (
     concurrent_seeds_leave_one_copy,
     conversations_are_listed_in_pages,
     compacted_messages_can_be_read,
+    a_cursor_outlives_what_it_stood_on,
 )
