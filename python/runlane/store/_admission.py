@@ -119,6 +119,10 @@ def seed(view: View, command: SeedConversation, /) -> Decision:
     ids = tuple(message.id for message in command.inputs)
     receipt = SeedRow(command.seed_key, ids)
     known = [message_id for message_id in ids if message_id in view.messages]
+    for message_id in known:
+        place = view.messages[message_id]
+        if place.position is None and place.removed_at is None:
+            raise UsageError(f"message id {message_id!r} is reserved for a run's answer", argument="inputs")
     if len(known) == len(ids):
         return Decision(unchanged, Changes(before=view.head, head=view.head, seeds=[receipt]))
     if known:

@@ -6,6 +6,7 @@ import threading
 from bisect import bisect_left, insort
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -60,6 +61,13 @@ class _Conversation:
     by_event_id: dict[str, EventRow] = field(default_factory=dict)
 
 
+def _detached(row: RunRow) -> RunRow:
+    """Return a row that shares nothing that can be changed: a run is frozen, the request it carries is not."""
+    if not row.run.request:
+        return row
+    return row._replace(run=row.run.model_copy(update={"request": deepcopy(row.run.request)}))
+
+
 class _MemoryRows(Rows):
     """Rows over dictionaries. A `save` is checked first and cannot fail after that, so a transaction is atomic."""
 
@@ -74,8 +82,8 @@ class _MemoryRows(Rows):
     def view(self, conversation_id: str, names: Names, /) -> View:
         own = self._of(conversation_id)
         view = View(conversation_id=conversation_id, head=own.head)
-        view.active = {run_id: own.runs[run_id] for run_id in own.active}
-        view.ended = {run_id: own.runs[run_id] for run_id in (names.runs - own.active) & own.runs.keys()}
+        view.active = {run_id: _detached(own.runs[run_id]) for run_id in own.active}
+        view.ended = {run_id: _detached(own.runs[run_id]) for run_id in (names.runs - own.active) & own.runs.keys()}
         view.receipts = {key: own.receipts[key] for key in names.receipts & own.receipts.keys()}
         view.seeds = {key: own.seeds[key] for key in names.seeds & own.seeds.keys()}
         known = (own.messages[message_id] for message_id in names.messages & own.messages.keys())
@@ -99,17 +107,18 @@ class _MemoryRows(Rows):
 
     @override
     def run(self, conversation_id: str, run_id: str, /) -> RunRow | None:
-        return self._of(conversation_id).runs.get(run_id)
+        row = self._of(conversation_id).runs.get(run_id)
+        return None if row is None else _detached(row)
 
     @override
     def runs(self, conversation_id: str, run_ids: Iterable[str], /) -> list[RunRow]:
         found = self._of(conversation_id).runs
-        return [row for run_id in run_ids if (row := found.get(run_id))]
+        return [_detached(row) for run_id in run_ids if (row := found.get(run_id))]
 
     @override
     def active(self, conversation_id: str, /) -> list[RunRow]:
         own = self._of(conversation_id)
-        return [own.runs[run_id] for run_id in own.active]
+        return [_detached(own.runs[run_id]) for run_id in own.active]
 
     @override
     def bodies(self, conversation_id: str, message_ids: Iterable[str], /) -> dict[str, MessageRow]:
@@ -148,7 +157,7 @@ class _MemoryRows(Rows):
     def recoverable(self, cursor: tuple[str, str] | None, limit: int, /) -> list[tuple[str, RunRow]]:
         keys = sorted((cid, run_id) for cid, own in self._all.items() for run_id in own.active)
         behind = keys if cursor is None else [key for key in keys if key > cursor]
-        return [(cid, self._all[cid].runs[run_id]) for cid, run_id in behind[:limit]]
+        return [(cid, _detached(self._all[cid].runs[run_id])) for cid, run_id in behind[:limit]]
 
     @override
     def conversations(self, query: ConversationQuery, /) -> list[tuple[str, Head]]:
@@ -184,7 +193,7 @@ class _MemoryRows(Rows):
         self._all[conversation_id] = own
         own.head = changes.head
         for run_id, (_, row) in changes.runs.items():
-            own.runs[run_id] = row
+            own.runs[run_id] = _detached(row)
             (own.active.add if row.run.is_active else own.active.discard)(run_id)
         for message in (*changes.messages, *changes.answers):
             self._put(own, message)
@@ -310,7 +319,13 @@ class MemoryDriver(StoreDriver):
             try:
                 await wait_at_most(event, self._clock, rest)
             finally:
-                self._waiting.get(conversation_id, set()).discard(event)
+                self._stop_waiting(conversation_id, event)
+
+    def _stop_waiting(self, conversation_id: str, event: anyio.Event) -> None:
+        waiting = self._waiting.get(conversation_id, set())
+        waiting.discard(event)
+        if not waiting:
+            self._waiting.pop(conversation_id, None)
 
 
 class MemoryStore(DriverStore):

@@ -261,6 +261,25 @@ async def a_lone_surrogate_is_refused(store: Store) -> None:
     applied(await lane.try_accept("a"))
 
 
+@store_check()
+async def what_was_given_is_ones_own(store: Store) -> None:
+    """Whoever changes what a store was given, or gave, changes no record of it."""
+    lane = Lane(store)
+    request: JsonObject = {"list": [1]}
+    accepted = applied(await lane.try_accept("a", run=lane.proposal("a", request=request)))
+    request["list"] = 2
+    started = applied(await lane.try_acquire("a"))
+    given = [*accepted.delta.runs, *started.delta.runs, *await store.list_active_runs("c1"), (await lane.view("a")).run]
+    given += [item.run for item in (await store.scan_recoverable()).items]
+    given += (await store.load_snapshot("c1")).runs
+    for run in given:
+        if run.request is not None:
+            run.request["list"] = 3
+    lane.hold("a", started)
+    applied(await lane.try_end("a"))
+    same((await lane.view("a")).run.request, {"list": [1]}, "the run's request")
+
+
 ADMISSION_CHECKS: tuple[StoreCheck, ...] = (
     an_input_is_committed_with_its_run,
     a_known_key_answers_with_its_first_admission,
@@ -275,6 +294,7 @@ ADMISSION_CHECKS: tuple[StoreCheck, ...] = (
     the_queue_is_fifo_behind_the_urgent,
     equal_times_fall_back_to_arrival,
     ids_are_values,
+    what_was_given_is_ones_own,
     any_text_round_trips,
     a_lone_surrogate_is_refused,
 )

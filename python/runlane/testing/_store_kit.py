@@ -271,11 +271,14 @@ class Lane:
 
     async def start(self, name: str, owner: str = "owner-a") -> Ownership:
         """Become a run's executor."""
-        outcome = applied(await self.try_acquire(name, owner))
-        if outcome.ownership is None:
+        return self.hold(name, applied(await self.try_acquire(name, owner)))
+
+    def hold(self, name: str, acquisition: Applied) -> Ownership:
+        """Remember what an acquisition gave, for the owned writes that follow."""
+        if acquisition.ownership is None:
             raise AssertionError("an acquisition must give an ownership")
-        self._ownership[name] = outcome.ownership
-        return outcome.ownership
+        self._ownership[name] = acquisition.ownership
+        return acquisition.ownership
 
     async def try_checkpoint(
         self,
