@@ -123,9 +123,9 @@ async def test_a_source_without_a_proper_address_keeps_its_name() -> None:
 
 async def test_an_answer_goes_back_as_a_message() -> None:
     """With its calls, its reasoning and what has no neutral form, in order; sources and files stay here."""
-    said = [ReasoningDelta("Hm", "start"), ReasoningDelta("", "end"), TextDelta("It is.")]
-    kept = [OpaqueOutput("openai-chat", {"type": "x"}), SourceOutput("https://a.example")]
-    files = [FileOutput("image/png", b"p")]
+    said: list[ModelPart] = [ReasoningDelta("Hm", "start"), ReasoningDelta("", "end"), TextDelta("It is.")]
+    kept: list[ModelPart] = [OpaqueOutput("openai-chat", {"type": "x"}), SourceOutput("https://a.example")]
+    files: list[ModelPart] = [FileOutput("image/png", b"p")]
     plain = await gathered(*said, *kept, *files, FinishReport("stop"))
     assert isinstance(plain.message, ModelMessage)
     assert [type(item) for item in plain.message.items] == [ReasoningPart, TextPart, ProviderPart]
