@@ -95,6 +95,10 @@ async def an_identity_is_used_once(store: Store) -> None:
         idempotency_key="k", input=reserved, run=fresh.model_copy(update={"input_message_ids": ("q-out",)})
     )
     await lane.refused(attempt)
+    joining = store.accept_input(
+        idempotency_key="k", input=reserved, run=lane.proposal("unused"), coalesce_into_run_id="q"
+    )
+    await lane.refused(joining)
     applied(await lane.try_compact("a-in", "a-out"))
     await lane.refused(lane.try_accept("a", key="other"))
 

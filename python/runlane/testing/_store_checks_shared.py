@@ -10,14 +10,18 @@ from typing import cast
 import anyio
 
 from runlane.errors import ConversationPurgedError, InvalidValueError, LeaseLostError, UsageError
+from runlane.records import Ownership, RunOperation
 from runlane.store import (
     AlreadyPurged,
     AppendedEvent,
     AppendEvent,
     Applied,
     Conflict,
+    ConversationReader,
     DraftPatch,
+    DriverStore,
     Purged,
+    PurgeResult,
     ReadEvents,
     StillActive,
     Store,
@@ -339,7 +343,20 @@ async def _check_purged(lane: Lane) -> None:
     same((await store.read_messages("c1")).items, (), "messages")
     same(await lane.ledger(), [], "the ledger")
     same((await store.load_changes("c1", 0)).version, 0, "changes")
+    same((await store.load_head("c1")).version, 0, "the head")
+    same(await store.find_event_once(conversation_id="c1", kind="state/set", key="k"), None, "an event")
+    same([item.conversation_id for item in (await store.scan_recoverable()).items], [], "what can be recovered")
+    if isinstance(store, DriverStore):
+        listed = [item.conversation_id for item in (await ConversationReader(store).list()).items]
+        same(listed, ["c2"], "the list")
+    gone = Ownership(owner="owner-a")
+    started = RunOperation(operation_id="o", kind="compaction", phase="started", started_at=lane.now())
     for attempt in (
+        lane.try_checkpoint("a", DraftPatch(), ownership=gone, revision=1),
+        store.record_run_operation(
+            conversation_id="c1", run_id="a", expected_revision=1, ownership=gone, operation=started
+        ),
+        lane.try_end("a", ownership=gone, revision=1),
         lane.try_accept("a"),
         lane.try_accept("z"),
         lane.try_acquire("a", revision=0),
@@ -369,6 +386,34 @@ async def a_purge_waits_for_active_runs(store: Store) -> None:
     await refused(store.purge_conversation(""), InvalidValueError)
 
 
+@store_check("c1", "c2", "c3", "c4")
+async def a_purge_and_an_admission_take_turns(store: Store) -> None:
+    """Of a purge and a first admission at the same moment one is first: the run keeps the id, or the id stays gone."""
+    purged: dict[str, PurgeResult] = {}
+    admitted: dict[str, object] = {}
+
+    async def purge(name: str) -> None:
+        purged[name] = await store.purge_conversation(name)
+
+    async def accept(name: str) -> None:
+        try:
+            admitted[name] = applied(await Lane(store, name).try_accept("a"))
+        except ConversationPurgedError as error:
+            admitted[name] = error
+
+    names = ("c1", "c2", "c3", "c4")
+    async with anyio.create_task_group() as group:
+        for index, name in enumerate(names):
+            for task in (purge, accept) if index % 2 else (accept, purge):
+                group.start_soon(task, name)
+    for name in names:
+        active = [run.id for run in await store.list_active_runs(name)]
+        if isinstance(admitted[name], Applied):
+            same((purged[name], active), (StillActive(run_ids=("a",)), ["a"]), f"{name}, admitted first")
+        else:
+            same((purged[name], active), (Purged(), []), f"{name}, purged first")
+
+
 @store_check()
 async def misuse_is_a_type_error(store: Store) -> None:
     """Misuse can be caught as `TypeError`, a bad value as `ValueError`."""
@@ -394,5 +439,6 @@ SHARED_CHECKS: tuple[StoreCheck, ...] = (
     waiting_ends_with_the_change,
     a_purge_leaves_a_tombstone,
     a_purge_waits_for_active_runs,
+    a_purge_and_an_admission_take_turns,
     misuse_is_a_type_error,
 )
