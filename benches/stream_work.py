@@ -109,6 +109,7 @@ async def _with_runlane(base_url: str, count: int) -> int:
                     words += isinstance(event, AssistantDeltaEvent)
                     if words == WORDS and isinstance(event, AssistantDeltaEvent):
                         crowd.stands()
+                raise RuntimeError("a stream ended before the others stood: the machine is too busy to measure on")
 
             return await _grow(count, stand)
 

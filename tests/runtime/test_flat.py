@@ -20,8 +20,9 @@ from runlane.testing import Hold, ScriptedCall, ScriptedModel, ScriptedStep
 
 pytestmark = pytest.mark.anyio
 
-_RUNS = 50_000 if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else 240
+_RUNS = 50_000 if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else 320
 _PER_CONVERSATION = 4
+_AT_ONCE = 10
 _OWN = 30
 """Objects of the last commit, which a thread of the store may still hold. One for each conversation would be more."""
 _OF_THE_LOOP = 3000
@@ -34,24 +35,25 @@ _CONFIG = RuntimeConfig(runs=RunsConfig(coalesce_pending=True), history=HistoryC
 
 
 class _Standing:
-    """A model that stands while it answers `first`, until the test has submitted the rest."""
+    """A model that stands while it answers the first input of a conversation, until the test has submitted the rest."""
 
     def __init__(self) -> None:
-        self.hold = Hold()
+        self.holds: dict[str, Hold] = {}
         self.model = ScriptedModel(self._reply)
 
     def _reply(self, call: ScriptedCall) -> list[ScriptedStep]:
         self.model.calls.clear()
-        is_first = getattr(call.messages[-1], "text", "") == "first"
-        return [TextDelta("word"), *([self.hold] if is_first else []), FinishReport("stop")]
+        hold = self.holds.get(getattr(call.messages[-1], "text", ""))
+        return [TextDelta("word"), *([] if hold is None else [hold]), FinishReport("stop")]
 
 
 async def _converse(runtime: AgentRuntime, standing: _Standing, conversation_id: str) -> None:
     """A run that is superseded, one that two inputs share, one that was injected too late, and one by its key."""
-    standing.hold = Hold()
-    tickets = [runtime.submit(conversation_id, "first")]
+    first = f"first of {conversation_id}"
+    hold = standing.holds[first] = Hold()
+    tickets = [runtime.submit(conversation_id, first)]
     async with runtime.subscribe(conversation_id) as events:
-        await standing.hold.reached()
+        await hold.reached()
         tickets.append(runtime.submit(conversation_id, "second", idempotency_key="k"))
         tickets.append(runtime.submit(conversation_id, "third", policy="supersede"))
         tickets.append(runtime.submit(conversation_id, "fourth", policy="interrupt-next"))
@@ -60,6 +62,14 @@ async def _converse(runtime: AgentRuntime, standing: _Standing, conversation_id:
         await runtime.submit(conversation_id, "fifth", policy="inject").result
         await runtime.submit(conversation_id, "second", idempotency_key="k").result
         await anext(events)
+    del standing.holds[first]
+
+
+async def _converse_at_once(runtime: AgentRuntime, standing: _Standing, conversation_ids: list[str]) -> None:
+    async with anyio.create_task_group() as tasks:
+        for conversation_id in conversation_ids:
+            tasks.start_soon(_converse, runtime, standing, conversation_id)
+    await anyio.wait_all_tasks_blocked()
 
 
 def _held(runtime: AgentRuntime) -> list[int]:
@@ -123,15 +133,15 @@ def _store(kind: str, folder: Path) -> Store:
 async def test_memory_and_tasks_are_flat_over_many_runs(kind: str, tmp_path: Path) -> None:
     """After a first batch as a measure, many more runs leave no object, task, table entry or memory behind."""
     standing = _Standing()
-    rounds = _RUNS // _PER_CONVERSATION
+    rounds = _RUNS // _PER_CONVERSATION // _AT_ONCE
     measured: list[_Measured] = []
     async with _store(kind, tmp_path) as store, AgentRuntime(store, model=standing.model, config=_CONFIG) as runtime:
-        for number in range(rounds + 1):
-            conversation_id = f"c{number}"
-            await _converse(runtime, standing, conversation_id)
-            await anyio.wait_all_tasks_blocked()
+        for number in range(1, rounds + 1):
+            conversation_ids = [f"c{number}-{place}" for place in range(_AT_ONCE)]
+            await _converse_at_once(runtime, standing, conversation_ids)
             if isinstance(store, MemoryStore):
-                del store.driver.conversations[conversation_id]  # type: ignore[attr-defined]
+                for conversation_id in conversation_ids:
+                    del store.driver.conversations[conversation_id]  # type: ignore[attr-defined]
             if number in {rounds // 4, rounds}:
                 assert _held(runtime) == [0] * 9
                 measured.append(_measure())
