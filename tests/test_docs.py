@@ -89,7 +89,8 @@ def test_a_program_of_the_readme_runs(
         + ("submit(" in program)
         + ("tools=[" in program)
     )
-    assert len(server.requests) == rounds
+    # A request that is superseded may have reached the model before it was, or not.
+    assert rounds <= len(server.requests) <= rounds + program.count('policy="supersede"')
 
 
 def test_the_first_program_is_about_fifteen_lines() -> None:

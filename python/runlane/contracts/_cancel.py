@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import anyio
 
@@ -69,12 +69,13 @@ class CancelToken:
         """
         if self._error is not None:
             return False
-        if isinstance(reason, BaseException) and not isinstance(reason, Exception):
+        kind: type = type(reason)  # what an object says of its class is not asked
+        if issubclass(kind, BaseException) and not issubclass(kind, Exception):
             raise UsageError("must not be an exception that ends the program", argument="reason")
         if reason is None:
-            reason = AbortedError()
+            reason, kind = AbortedError(), AbortedError
         self._reason = reason
-        self._error = reason if isinstance(reason, Exception) else AbortedError(reason=reason)
+        self._error = cast("Exception", reason) if issubclass(kind, Exception) else AbortedError(reason=reason)
         listeners, self._listeners = self._listeners, {}
         for listener in listeners.values():
             listener()

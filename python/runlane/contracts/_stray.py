@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
 
 import anyio
 
 from runlane.errors import UsageError
 
-__all__ = ["stray_ends"]
+__all__ = ["StrayEnds", "stray_ends"]
 
 
-@contextmanager
-def stray_ends(what: str, /) -> Iterator[None]:
+def stray_ends(what: str, /) -> StrayEnds:
     """Make a failure of an end that is none, around code of others that is called or awaited.
 
     A library may call `sys.exit`, awaiting a task of the event loop that somebody else cancelled raises that
@@ -29,15 +28,33 @@ def stray_ends(what: str, /) -> Iterator[None]:
             somebody asked for goes on as it is, and so do a keyboard interrupt and the closing of a coroutine whose
             event loop is gone.
     """
-    try:
-        yield
-    except Exception:
-        raise
-    except BaseException as error:
+    return StrayEnds(what)
+
+
+class StrayEnds:
+    """The `with` block of `stray_ends`.
+
+    Not made by `contextlib`, which writes to the errors that pass through: an error of others may not let itself be
+    written to.
+    """
+
+    __slots__ = ("_what",)
+
+    def __init__(self, what: str, /) -> None:
+        """Name the code."""
+        self._what = what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+    ) -> None:
+        if error is None or kind is None or issubclass(kind, Exception):
+            return
         problem = _problem(error)
-        if problem is None:
-            raise
-        raise UsageError(problem, argument=what) from error
+        if problem is not None:
+            raise UsageError(problem, argument=self._what) from error
 
 
 def _problem(error: BaseException) -> str | None:

@@ -57,6 +57,11 @@ class _Delivery:
         self.written: CoreEvent | None = None
         self.error: Exception | None = None
 
+    def fail(self, error: Exception) -> None:
+        """Keep the first error an observer raised."""
+        if self.error is None:
+            self.error = error
+
     @property
     def idle(self) -> bool:
         """Whether nobody gets it and nobody spoke against it."""
@@ -220,7 +225,7 @@ class Producer:
             _UNDER_WAY.reset(token)
             self._leave()
         if earlier is not None or own is not None:
-            raise earlier or own  # type: ignore[misc]  # one of the two is there
+            raise own if earlier is None else earlier  # type: ignore[misc]  # one of the two is there
         return delivery.observed or delivery.written
 
     def note(
@@ -317,7 +322,7 @@ class Producer:
             )
             return answer is True or bool(sync_result(answer, argument="observer.accepts"))
         except Exception as error:  # noqa: BLE001 - reaches the emitter, once the output has the event
-            delivery.error = delivery.error or error
+            delivery.fail(error)
             return False
 
     def _writes(self, descriptor: CoreEventDescriptor) -> bool:
@@ -392,7 +397,7 @@ class Producer:
         first: Exception | None = None
         while self._noted and self._noted[0].sequence < before:
             error = await self._deliver(self._noted.popleft())
-            first = first or error
+            first = error if first is None else first
         return first
 
     async def _deliver(self, delivery: _Delivery) -> Exception | None:
@@ -403,7 +408,7 @@ class Producer:
                 try:
                     await cast("Awaitable[object]", given)
                 except Exception as error:  # noqa: BLE001 - raised to the emitter once the output has the event
-                    delivery.error = delivery.error or error
+                    delivery.fail(error)
         if delivery.written is not None:
             await self._write(delivery.written)
         return delivery.error
@@ -413,7 +418,7 @@ class Producer:
         try:
             given: object = self._observer.on_event(event)  # type: ignore[union-attr]  # it accepted the event
         except Exception as error:  # noqa: BLE001 - raised to the emitter once the output has the event
-            delivery.error = delivery.error or error
+            delivery.fail(error)
             return None
         return given if given is not None and hasattr(type(given), "__await__") else None
 

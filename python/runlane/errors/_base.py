@@ -94,6 +94,14 @@ class MissingDependencyError(RunlaneError, ImportError):
         self.extra = extra
 
 
+def _words(reason: object) -> str:
+    """Return what a reason says of itself; any object at all may be one."""
+    try:
+        return str(reason)
+    except Exception:  # noqa: BLE001 - nothing about its words may keep work from being stopped
+        return f"a {type(reason).__name__}"
+
+
 class AbortedError(RunlaneError):
     """Work ended because its cancel token was tripped.
 
@@ -104,7 +112,7 @@ class AbortedError(RunlaneError):
     code = "aborted"
 
     def __init__(self, *, reason: object | None = None) -> None:
-        super().__init__("aborted" if reason is None else f"aborted: {reason}")
+        super().__init__("aborted" if reason is None else f"aborted: {_words(reason)}")
         self.reason = reason
 
 

@@ -210,6 +210,6 @@ def status_of(error: BaseException | None, token: CancelToken) -> InvocationStat
     """
     if error is None:
         return "succeeded"
-    if isinstance(error, anyio.get_cancelled_exc_class()) or (token.cancelled and error is token.error()):
+    if issubclass(type(error), anyio.get_cancelled_exc_class()) or (token.cancelled and error is token.error()):
         return "cancelled"
     return "failed"

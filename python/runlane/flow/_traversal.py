@@ -188,7 +188,7 @@ class _Walk:
             await self._tell_failed(visit, place, started, raised)
             raise
         if error is not None or run.token.cancelled:
-            await self._tell_failed(visit, place, started, error or run.token.error())
+            await self._tell_failed(visit, place, started, run.token.error() if error is None else error)
             return error
         visit.close_reports()
         recorded = visit.recorded
@@ -245,7 +245,7 @@ class _Walk:
         return error
 
     def _may_recover(self, error: Exception, node: WorkflowNode[Any]) -> bool:
-        if not node.recover or isinstance(error, WorkflowContractError):
+        if not node.recover or issubclass(type(error), WorkflowContractError):
             return False
         return error is not self._run.fatal
 

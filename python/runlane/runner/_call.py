@@ -180,9 +180,9 @@ class ChargedCall(Generic[Out]):
             closing.deadline = anyio.current_time() + self._facts.settings.close_timeout
             is_swallowed, answer = await self._close(manager, failure)
             closing.shield = False
-            if isinstance(failure, anyio.get_cancelled_exc_class()) and not _is_cancelled():
+            if issubclass(type(failure), anyio.get_cancelled_exc_class()) and not _is_cancelled():
                 # The provider's own scope was cancelled, by a deadline of its own: what it makes of that counts.
-                failure = answer if is_swallowed or isinstance(answer, ModelError) else failure
+                failure = answer if is_swallowed or issubclass(type(answer), ModelError) else failure
         if failure is not None:
             raise failure
 
@@ -285,7 +285,7 @@ class ChargedCall(Generic[Out]):
                 try:
                     await tells.popleft()()
                 except Exception as problem:  # noqa: BLE001 - raised by the caller, unless something came before
-                    first = first or problem
+                    first = problem if first is None else first
         except BaseException:
             with anyio.move_on_after(_TELL_WITHIN, shield=True):
                 while tells:

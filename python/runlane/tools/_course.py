@@ -86,7 +86,7 @@ class Course:
     def fail(self, error: BaseException, signal: CancelToken) -> bool:
         """Fix a failure: cancelled if it is what the tripped token raises, or the loop's own cancellation."""
         is_reason = signal.cancelled and error is signal.error()
-        return self.settle("cancelled" if is_reason or not isinstance(error, Exception) else "failed", error)
+        return self.settle("cancelled" if is_reason or not issubclass(type(error), Exception) else "failed", error)
 
     def discard(self, error: BaseException) -> None:
         """Take a success back: what was made belongs to nobody any more."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
@@ -93,7 +93,9 @@ def error_envelope(error: BaseException, /, *, max_bytes: int | None = None) -> 
         {'error': 'tool.internal', 'retryable': None}
     """
     try:
-        return _within(_typed(error), max_bytes) if isinstance(error, ToolError) else _internal()
+        return (
+            _within(_typed(cast("ToolError", error)), max_bytes) if issubclass(type(error), ToolError) else _internal()
+        )
     except Exception:  # noqa: BLE001 - a foreign subclass may do anything when it is looked at
         return _internal()
 

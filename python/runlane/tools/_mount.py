@@ -6,7 +6,7 @@ import functools
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, cast
 
 from pydantic import JsonValue
 
@@ -210,7 +210,7 @@ class MountedTools:
         except Exception as error:
             if signal.cancelled and error is signal.error():
                 raise
-            if isinstance(error, ToolError) and error.code == TOO_LARGE:
+            if issubclass(type(error), ToolError) and cast("ToolError", error).code == TOO_LARGE:
                 return self.failed(mounted.call, error)
             self._report(mounted.call, error)
             return None
@@ -308,7 +308,7 @@ class MountedTools:
             Exception: The error itself, if it ends the turn: it is the fence's, or the reason of the tripped token.
         """
         signal = self._facts.signal
-        if isinstance(error, ToolFenceError) or (signal.cancelled and error is signal.error()):
+        if issubclass(type(error), ToolFenceError) or (signal.cancelled and error is signal.error()):
             raise error
         self._report(call, error)
         output: JsonValue = error_envelope(error, max_bytes=self._facts.max_output_bytes)

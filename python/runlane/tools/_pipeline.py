@@ -309,7 +309,7 @@ class Pipeline:
         """Settle an invocation that ends with an error, which is on its way to the caller."""
         course.fail(error, signal)
         course.close()
-        if isinstance(error, Exception):
+        if issubclass(type(error), Exception):
             annotate_error(error, _place(course.tool_id, course.invocation_id))
         with anyio.move_on_after(_OBSERVE_WITHIN, shield=True):
             with suppress(Exception), stray_ends("diagnostics"):  # the earlier failure leaves
