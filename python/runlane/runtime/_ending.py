@@ -23,7 +23,7 @@ that nothing was spent.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, get_args
 
 from runlane.contracts import CancelToken
 from runlane.errors import (
@@ -33,10 +33,13 @@ from runlane.errors import (
     RunlaneError,
     RuntimeConflictError,
     ToolFenceError,
+    UsageError,
 )
+from runlane.models import FinishReason
 from runlane.records import ControlPart, TerminalReason
+from runlane.runtime._inputs import read_text
 from runlane.runtime._live_step import FailureOrigin
-from runlane.runtime._turn import TurnOutcome, TurnStopped
+from runlane.runtime._turn import TurnFinished, TurnOutcome, TurnStopped
 
 __all__ = ["Ending", "ending_for_error", "ending_for_outcome", "ending_for_signal", "ending_under"]
 
@@ -45,6 +48,7 @@ _BY_SIGNAL: Final[dict[object, TerminalReason]] = {
     "timeout": "timeout",
     "supersede": "superseded",
 }
+_FINISHES: Final[tuple[str, ...]] = get_args(FinishReason)
 _CUT_OFF: Final = ControlPart(reason="run-interrupted")
 _STALE: Final = ControlPart(reason="stale-run")
 
@@ -82,10 +86,20 @@ def ending_under(signal: CancelToken, ending: Ending | None, /) -> Ending:
 
 
 def ending_for_outcome(outcome: TurnOutcome, /) -> Ending:
-    """Return the ending of a turn whose driver returned."""
-    if isinstance(outcome, TurnStopped):
-        return Ending(reason="policy_stop", policy_name=outcome.policy)
-    return Ending(reason="success" if outcome.reason == "stop" else "provider_stop")
+    """Return the ending of a turn whose driver returned.
+
+    Raises:
+        UsageError: It returned something else than an outcome.
+    """
+    given: object = outcome
+    if isinstance(given, TurnStopped):
+        return Ending(reason="policy_stop", policy_name=read_text(given.policy, "driver.policy"))
+    if not isinstance(given, TurnFinished):
+        raise UsageError(f"must return TurnFinished or TurnStopped, not {type(given).__name__}", argument="driver")
+    if given.reason not in _FINISHES:
+        words = ", ".join(_FINISHES)
+        raise UsageError(f"must finish with one of {words}, not {str(given.reason)[:40]!r}", argument="driver")
+    return Ending(reason="success" if given.reason == "stop" else "provider_stop")
 
 
 def ending_for_error(error: Exception, origin: FailureOrigin = "run", /) -> Ending:

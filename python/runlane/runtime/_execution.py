@@ -132,6 +132,8 @@ class _Execution:
             raise
         except Exception as error:  # noqa: BLE001 - every failure becomes the end of the run
             ending = ending_for_error(error, turn.origin(error))
+        finally:
+            turn.close()
         return ending_under(signal, ending)
 
     async def _prepared(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from dataclasses import replace
 
-from runlane.errors import InvalidValueError
+from runlane.errors import InvalidValueError, UsageError
 from runlane.models import (
     FileOutput,
     ModelPart,
@@ -32,7 +32,21 @@ from runlane.runtime._draft import Draft
 from runlane.runtime._files import FilesConfig, keep_file
 from runlane.runtime._turn import TurnPart
 
-__all__ = ["Intake"]
+__all__ = ["ClosedIntake", "Intake"]
+
+
+class ClosedIntake:
+    """Takes nothing any more: whoever still works for a turn that has ended is told so."""
+
+    provider_id = "unknown"
+
+    def take(self, part: object, /) -> None:
+        """Refuse a part.
+
+        Raises:
+            UsageError: Always.
+        """
+        raise UsageError(f"the turn has ended; no {type(part).__name__} can be added to its answer", argument="emit")
 
 
 class Intake:

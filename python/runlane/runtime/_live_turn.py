@@ -25,7 +25,7 @@ from runlane.runtime._announcing import RunVoice
 from runlane.runtime._context_usage import context_usage
 from runlane.runtime._core import RuntimeCore
 from runlane.runtime._injection import Inbox
-from runlane.runtime._intake import Intake
+from runlane.runtime._intake import ClosedIntake, Intake
 from runlane.runtime._late_results import with_late_results
 from runlane.runtime._left_open import LeftOpen
 from runlane.runtime._live_step import FailureOrigin, Failures, LiveStep
@@ -106,7 +106,7 @@ class LiveTurn:
         epoch = writer.ownership.owner
         before, told = core.spoken.pop((writer.run.conversation_id, writer.run.id), (epoch, 0))
         self._voice = RunVoice(core.publishing, writer.run, epoch, core.clock, told if before == epoch else 0)
-        self._intake = Intake(writer.draft, self._voice, core.config.files)
+        self._intake: Intake | ClosedIntake = Intake(writer.draft, self._voice, core.config.files)
         self._failures = Failures()
         self._begun = 0
         self._calls = 0
@@ -205,6 +205,8 @@ class LiveTurn:
         self._signal.raise_if_cancelled()
         if self.writer.operation is not None:
             raise UsageError("a step is open already", argument="open_step")
+        if model is not None and not isinstance(model, ResolvedModel):
+            raise UsageError(f"must be a ResolvedModel or None, not {type(model).__name__}", argument="model")
         self._asked = model or self.prompt.model
         provider = self._asked.provider
         call = ProviderCall(model=self._asked, attempt=self.attempt, step=self._begun)
@@ -275,6 +277,10 @@ class LiveTurn:
         rest = self._intake.take(part)
         if rest is not None:
             await rest
+
+    def close(self) -> None:
+        """Take nothing more: the turn is over, whoever the driver has left behind."""
+        self._intake = ClosedIntake()
 
     async def resume(self) -> bool:
         """Deal with what was left open; see `Turn.resume`."""

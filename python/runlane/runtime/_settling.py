@@ -7,6 +7,7 @@
 | conflicts, and an interrupt was requested | the end becomes `interrupted` (`superseded` stays) and is tried again |
 | conflicts, and the run is still held | tried again with the run's new revision |
 | conflicts otherwise | the result rejects with `RuntimeConflictError` |
+| is refused for good, because of what the turn made | ends as `runtime_failure`, with as much as can be written |
 | throws, retries spent | the result rejects with `RunUnsettledError` |
 """
 
@@ -15,7 +16,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from runlane.errors import ConversationPurgedError, RuntimeConflictError, RunUnsettledError, StoreError
+from runlane.errors import (
+    ConversationPurgedError,
+    InvalidValueError,
+    RuntimeConflictError,
+    RunUnsettledError,
+    StoreError,
+    UsageError,
+)
 from runlane.records import COMPLETING_REASONS, RunMetrics, message_status_for_terminal_reason
 from runlane.runtime._core import RuntimeCore
 from runlane.runtime._ending import Ending
@@ -72,12 +80,19 @@ async def settle(
         RuntimeConflictError: Somebody else holds the run.
         RunUnsettledError: The store did not carry it out; the run may still be held by this runtime's owner.
     """
-    try:
-        return await _settle(core, lane, writer, ending, inbox)
-    except (ConversationPurgedError, RuntimeConflictError):
-        raise
-    except StoreError as error:
-        raise RunUnsettledError(run=writer.run, owner_id=writer.ownership.owner) from error
+    # What the store refuses for good is given up step by step: a run that cannot end would block its conversation.
+    keeps = (writer.draft.size, writer.draft.saved, 0)
+    for keep in keeps:
+        try:
+            return await _settle(core, lane, writer, ending, inbox)
+        except (UsageError, InvalidValueError) as error:
+            writer.give_up(keep)
+            ending = Ending(reason="runtime_failure", error=error)
+        except (ConversationPurgedError, RuntimeConflictError):
+            raise
+        except StoreError as error:
+            raise RunUnsettledError(run=writer.run, owner_id=writer.ownership.owner) from error
+    return await _settle(core, lane, writer, ending, inbox)
 
 
 async def _settle(

@@ -187,6 +187,9 @@ class RunTools:
         self, calls: Sequence[ToolCallPart], active: frozenset[str] | None = None, /
     ) -> tuple[ToolResultPart, ...] | None:
         """Carry out calls; see `answer_calls`."""
+        for call in calls:
+            if not isinstance(call, ToolCallPart):
+                raise UsageError(f"must be ToolCallParts, not {type(call).__name__}", argument="calls")
         return await self._carry_out([_Plan(await self._admit(call, active)) for call in calls])
 
     async def resume(self, left: LeftOpen, /) -> tuple[AnyModelMessage, ...] | None:

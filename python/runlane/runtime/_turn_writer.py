@@ -140,6 +140,11 @@ class TurnWriter:
         """The ledger entries that the terminal commit takes along."""
         return tuple(self._entries)
 
+    def give_up(self, parts: int, /) -> None:
+        """Write no ledger entry that is owed, and no part of the answer from this index on: they were refused."""
+        self._entries.clear()
+        self.draft.cut(parts)
+
     def closing(self) -> tuple[RunOperation, ...]:
         """Return the operation records that the terminal commit takes along."""
         self.end(finished=False)
