@@ -4,11 +4,19 @@ from typing import Any
 
 import pytest
 
-from runlane.errors import ContextOverflowError, UsageError
+from runlane.errors import ContextOverflowError, InvalidValueError, UsageError
 from runlane.models import BYTE_BOUND, FileItem, ModelMessage, ModelToolResultMessage, ResolvedModel
 from runlane.prompt import PromptSection, PromptSectionContext
 from runlane.records import FilePart, Message, TextPart, ToolResultPart
-from runlane.runtime import AgentRuntime, FilesConfig, HistoryConfig, PromptConfig, RuntimeConfig
+from runlane.runtime import (
+    AgentRuntime,
+    FilesConfig,
+    HistoryConfig,
+    LoopConfig,
+    PromptConfig,
+    RuntimeConfig,
+    StepChanges,
+)
 from runlane.store import MemoryStore
 from runlane.testing import ScriptedModel
 from tests.runtime.scenes import CONVERSATION, heard, names, opened
@@ -236,3 +244,47 @@ async def test_a_file_without_data_is_left_out_named_or_refused(unresolved: str,
         result = await scene.runtime.submit(CONVERSATION, [TextPart(text="Read this"), part]).result
     assert (result.reason, len(model.calls)) == (reason, int(reason == "success"))
     assert ("notes.txt" in repr(model.calls)) is (unresolved == "text")
+
+
+@pytest.mark.parametrize("place", ["section", "adapter", "prepared"])
+async def test_a_text_that_no_message_can_hold_fails_its_run_and_names_its_place(place: str) -> None:
+    """A lone surrogate in what an application writes is refused; no run is left without an end, no lane is blocked."""
+    bad = "a\ud800"
+    config = {
+        "section": RuntimeConfig(prompt=PromptConfig(sections=(PromptSection(name="s", render=lambda _: bad),))),
+        "adapter": RuntimeConfig(
+            prompt=PromptConfig(sections=(PromptSection(name="s", render="Hi"),), adapt_instructions=lambda _: bad)
+        ),
+        "prepared": RuntimeConfig(loop=LoopConfig(prepare_step=lambda _: StepChanges(instructions=bad))),
+    }[place]
+    argument = {"section": "section 's'", "adapter": "adapt_instructions", "prepared": "prepare_step.instructions"}
+    model = ScriptedModel("Hello")
+    async with opened(model, config=config) as scene:
+        for conversation in (CONVERSATION, CONVERSATION, "another"):
+            result = await scene.runtime.submit(conversation, "Hi").result
+            assert (result.reason, model.calls) == ("runtime_failure", [])
+            assert isinstance(result.error, InvalidValueError)
+            assert result.error.argument == argument[place]
+            assert await scene.store.list_active_runs(conversation) == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "argument"),
+    [
+        ({"active_tools": 5}, "active_tools"),
+        ({"active_tools": "look"}, "active_tools"),
+        ({"active_tools": [5]}, "active_tools"),
+        ({"messages": 5}, "messages"),
+        ({"messages": [5]}, "messages"),
+        ({"instructions": 5}, "instructions"),
+        ({"instructions": [ModelMessage.user("Hi")]}, "instructions"),
+        ({"model": "gpt"}, "model"),
+    ],
+)
+async def test_changes_of_the_wrong_kind_are_named(changes: dict[str, Any], argument: str) -> None:
+    """Whatever `prepare_step` gives, the error says which field is wrong."""
+    config = RuntimeConfig(loop=LoopConfig(prepare_step=lambda _: StepChanges(**changes)))
+    async with opened(ScriptedModel("Hello"), config=config) as scene:
+        result = await scene.runtime.submit(CONVERSATION, "Hi").result
+    assert isinstance(result.error, UsageError)
+    assert result.error.argument == f"prepare_step.{argument}"

@@ -1,7 +1,13 @@
 """What a model is told beside the history: sections, instructions, and whether all of it fits the window."""
 
 from runlane.prompt._compose import ComposedPrompt, ComposePromptOptions, SeededWindow, compose_prompt
-from runlane.prompt._instructions import AdaptInstructions, Instructions, carry_into_instructions, system_messages
+from runlane.prompt._instructions import (
+    AdaptInstructions,
+    Instructions,
+    carry_into_instructions,
+    checked_instructions,
+    system_messages,
+)
 from runlane.prompt._sections import (
     ComposedSection,
     PromptEvent,
@@ -41,6 +47,7 @@ __all__ = [
     "UserInstruction",
     "available_history_tokens",
     "carry_into_instructions",
+    "checked_instructions",
     "compose_prompt",
     "decide_window",
     "sum_tokens",

@@ -6,10 +6,17 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from runlane.contracts import MaybeAwaitable
-from runlane.errors import UsageError
+from runlane.errors import InvalidValueError, UsageError
 from runlane.models import ModelMessage
 
-__all__ = ["AdaptInstructions", "Instructions", "carry_into_instructions", "checked_instructions", "system_messages"]
+__all__ = [
+    "AdaptInstructions",
+    "Instructions",
+    "carry_into_instructions",
+    "check_text",
+    "checked_instructions",
+    "system_messages",
+]
 
 Instructions: TypeAlias = str | ModelMessage | tuple[ModelMessage, ...]
 """Plain text, or system messages: one each for texts that a provider is to treat apart, such as for its cache."""
@@ -42,13 +49,32 @@ def system_messages(instructions: Instructions, /) -> tuple[ModelMessage, ...]:
     return (instructions,) if isinstance(instructions, ModelMessage) else tuple(instructions)
 
 
-def checked_instructions(given: object, /) -> Instructions:
-    """Refuse what an adapter may not give.
+def check_text(text: str, argument: str, /) -> None:
+    """Refuse a text that no message can hold.
+
+    Raises:
+        InvalidValueError: It holds a lone surrogate.
+    """
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidValueError(f"holds a lone surrogate at character {error.start}", argument=argument) from None
+
+
+def checked_instructions(given: object, argument: str = "adapt_instructions", /) -> Instructions:
+    """Refuse what is no instructions.
+
+    Args:
+        given: What an application gave.
+        argument: Names where, in the error.
 
     Raises:
         UsageError: It is neither text nor system messages.
+        InvalidValueError: It is a text that no message can hold.
     """
     if isinstance(given, str):
+        check_text(given, argument)
         return given
     messages = (
         (given,) if isinstance(given, ModelMessage) else tuple(given) if isinstance(given, list | tuple) else None
@@ -56,5 +82,5 @@ def checked_instructions(given: object, /) -> Instructions:
     if messages is None or any(
         not isinstance(message, ModelMessage) or message.role != "system" for message in messages
     ):
-        raise UsageError("must give text or system messages", argument="adapt_instructions")
+        raise UsageError("must give text or system messages", argument=argument)
     return given if isinstance(given, ModelMessage) else messages

@@ -9,6 +9,7 @@ from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 from runlane.contracts import CancelToken, MaybeAwaitable, resolve
 from runlane.errors import InvalidValueError, UsageError
 from runlane.models import TokenCounter
+from runlane.prompt._instructions import check_text
 from runlane.records import TokenCount
 
 __all__ = [
@@ -125,12 +126,14 @@ async def render_section(
 
     Raises:
         UsageError: The section gave no text, or an estimator no `TokenCount`.
+        InvalidValueError: It gave a text that no message can hold.
     """
     text: object = section.render
     if not isinstance(text, str):
         text = await resolve(section.render(context)) if callable(section.render) else text
     if not isinstance(text, str):
         raise UsageError(f"gave {type(text).__name__}, not text", argument=f"section {section.name!r}")
+    check_text(text, f"section {section.name!r}")
     tokens = await count_text(text, section.estimate_tokens or fallback, argument=f"section {section.name!r}")
     return ComposedSection(name=section.name, role=section.role, stability=section.stability, text=text, tokens=tokens)
 

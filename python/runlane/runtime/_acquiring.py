@@ -120,7 +120,11 @@ class Acquisition:
         while True:
             prompt = await self._prepare()
             await self._core.incarnation.ensure()
-            commands = self.commands(prompt)
+            try:
+                commands = self.commands(prompt)
+            except Exception as error:  # noqa: BLE001 - what cannot be put into words ends the run, on record
+                prompt = error
+                commands = self.commands(prompt)
             try:
                 outcomes = await self._lane.commit(commands)
             except LeaseLostError:

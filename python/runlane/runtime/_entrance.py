@@ -114,10 +114,11 @@ class Entrance:
             return None
         try:
             self._prompt = self._acquisition.foreseen()
+            commands = self._acquisition.commands(self._prompt)
         except Exception:  # noqa: BLE001 - becomes the end of the run once it is acquired
             records.mistaken(accept.input.id)
             return None
-        return [replace(accept, expected_version=version), *self._acquisition.commands(self._prompt)]
+        return [replace(accept, expected_version=version), *commands]
 
     @staticmethod
     def _settle(outcomes: tuple[Outcome, ...], settled: Callable[[Outcome], None]) -> None:

@@ -259,13 +259,14 @@ class AgentRuntime:
             return RecordIds(input_message_id=new("message"), run_id=new("run"), assistant_message_id=new("message"))
         if not isinstance(given, RecordIds):
             raise UsageError("must be a RecordIds or None", argument="record_ids")
-        if given.input_message_id == given.assistant_message_id:
-            raise InvalidValueError("must not be the input's", argument="record_ids.assistant_message_id")
-        return RecordIds(
+        ids = RecordIds(
             input_message_id=read_id(given.input_message_id, "record_ids.input_message_id"),
             run_id=read_id(given.run_id, "record_ids.run_id"),
             assistant_message_id=read_id(given.assistant_message_id, "record_ids.assistant_message_id"),
         )
+        if ids.input_message_id == ids.assistant_message_id:
+            raise InvalidValueError("must not be the input's", argument="record_ids.assistant_message_id")
+        return ids
 
     def respond_to_approval(
         self,

@@ -13,12 +13,11 @@ from runlane.models import (
     ChatProvider,
     FinishReport,
     MessageChain,
-    ModelMessage,
     ResolvedModel,
     ResponseInfo,
     validate_messages,
 )
-from runlane.prompt import Instructions, system_messages
+from runlane.prompt import Instructions, checked_instructions, system_messages
 from runlane.records import Part, Run, TextPart, ToolCallPart, ToolResultPart, Usage
 from runlane.runtime._context_usage import ContextUsage
 from runlane.runtime._record_chain import RecordRange
@@ -230,7 +229,9 @@ def changed_prompt(prompt: StepPrompt, changes: StepChanges | None, /) -> StepPr
         raise UsageError(f"must return StepChanges or None, not {type(changes).__name__}", argument="prepare_step")
     return StepPrompt(
         model=prompt.model if changes.model is None else resolved_model(changes.model, "prepare_step.model"),
-        instructions=prompt.instructions if changes.instructions is None else _checked(changes.instructions),
+        instructions=prompt.instructions
+        if changes.instructions is None
+        else checked_instructions(changes.instructions, "prepare_step.instructions"),
         messages=prompt.messages
         if changes.messages is None
         else checked_messages(changes.messages, "prepare_step.messages"),
@@ -258,6 +259,8 @@ def checked_messages(given: Iterable[object], argument: str, /) -> tuple[AnyMode
         UsageError: One is no message, or calls and results do not add up: no provider would take them.
     """
     messages: list[AnyModelMessage] = []
+    if not isinstance(given, Iterable):
+        raise UsageError(f"must be messages, not {type(given).__name__}", argument=argument)
     for message in given:
         if not isinstance(message, AnyModelMessage):
             raise UsageError(f"must be messages, not {type(message).__name__}", argument=argument)
@@ -269,18 +272,13 @@ def checked_messages(given: Iterable[object], argument: str, /) -> tuple[AnyMode
     return tuple(messages)
 
 
-def _checked(given: Instructions) -> Instructions:
-    if isinstance(given, str | ModelMessage):
-        return given
-    messages: tuple[object, ...] = tuple(given)
-    if not all(isinstance(message, ModelMessage) and message.role == "system" for message in messages):
-        raise UsageError("must be a text or system messages", argument="prepare_step.instructions")
-    return given
-
-
 def _names(given: Iterable[str] | None, before: frozenset[str] | None) -> frozenset[str] | None:
     if given is None:
         return before
-    if isinstance(given, str):
-        raise UsageError("must be several names, not one text", argument="prepare_step.active_tools")
-    return frozenset(given)
+    names: object = given
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise UsageError(f"must be several names, not one {type(names).__name__}", argument="prepare_step.active_tools")
+    kept = tuple(names)
+    if not all(isinstance(name, str) for name in kept):
+        raise UsageError("must be names of tools", argument="prepare_step.active_tools")
+    return frozenset(kept)
