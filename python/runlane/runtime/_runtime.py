@@ -305,7 +305,7 @@ class AgentRuntime:
         response = {"type": "tool-approval-response", "approval_id": approval_id, "approved": approved}
         part = response if reason is None else {**response, "reason": read_text(reason, "reason")}
         answer: InputLike = {"role": "tool", "parts": [part]}
-        key = approval_key(approval_id)
+        key = read_id(approval_key(approval_id), "approval_id")
         return self.submit(conversation_id, answer, idempotency_key=key, context=context, policy="queue")
 
     def subscribe(
