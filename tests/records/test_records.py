@@ -148,6 +148,39 @@ def test_a_retained_answer_is_the_run_s_own() -> None:
     assert StoredRun(run=ended, terminal_assistant=own).terminal_assistant is own
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"state": "done"},
+        {"revision": "1"},
+        {"owner_id": ""},
+        {"created_at": NOW.replace(tzinfo=None)},
+        {"input_message_ids": ()},
+        {"terminal_reason": "success"},
+        {"colour": "red"},
+    ],
+)
+def test_a_copy_cannot_be_what_no_record_is(changes: dict[str, object]) -> None:
+    """A changed copy is validated like a new record: what no read would take back never gets as far as a store."""
+    run = Run.model_validate(run_fields())
+    with pytest.raises(ValidationError):
+        run.model_copy(update=changes)
+
+
+def test_a_copy_keeps_what_it_does_not_change() -> None:
+    """A copy differs in what was changed alone, also in which fields were given at all; its parts are the same ones."""
+    run = Run.model_validate(run_fields(request={"a": [1]}))
+    changed = run.model_copy(update={"revision": 7})
+    assert changed == Run.model_validate(run_fields(request={"a": [1]}, revision=7))
+    assert changed.model_fields_set == run.model_fields_set
+    assert run.model_copy() == run
+    call = ToolCallPart(call_id="c", tool_name="t", arguments="[")
+    assert not call.model_copy(update={"call_id": "d"}).has_input
+    deep = run.model_copy(update={"revision": 7}, deep=True)
+    assert deep.request == run.request
+    assert deep.request is not run.request
+
+
 @given(value=json_values)
 def test_json_in_a_part_survives_being_stored(value: Any) -> None:  # noqa: ANN401 - any JSON
     """Input and output round-trip exactly: nulls inside, empty objects, integers of any size."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, JsonValue
+from typing_extensions import override
 
 __all__ = ["JsonObject", "ModelUsage", "Record"]
 
@@ -17,6 +19,19 @@ class Record(BaseModel):
     """A frozen fact. Unknown fields are refused; an optional field that is None is left out when dumped."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=False, ser_json_inf_nan="constants")
+
+    @override
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return a copy; fields that change are validated like those of a new record.
+
+        Raises:
+            pydantic.ValidationError: A changed field has no value of its kind, or does not go with the others.
+        """
+        copy = super().model_copy(deep=deep)
+        if not update:
+            return copy
+        facts = {name: getattr(copy, name) for name in copy.model_fields_set}
+        return type(self).model_validate({**facts, **update})
 
     def to_json(self) -> JsonObject:
         """Return the record as JSON values, without the fields that are None."""
