@@ -14,9 +14,10 @@ from typing import Final, Protocol
 __all__ = ["IdSource", "RandomIds", "SequenceIds"]
 
 _RANDOM_BYTES: Final = 10
+_DIGITS: Final = 2 * _RANDOM_BYTES
 _DRAWN: Final = 256
 
-_pool: Final[deque[bytes]] = deque()
+_pool: Final[deque[str]] = deque()
 """Randomness drawn ahead, each piece for one identifier. A call to the system for each would let go of the interpreter
 each time, and wait for it again behind whatever thread is busy."""
 
@@ -25,14 +26,15 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pool.clear)
 
 
-def _draw() -> bytes:
-    """Return 10 random bytes from the system, which nobody else gets."""
+def _draw() -> str:
+    """Return 10 random bytes from the system, in hexadecimal, which nobody else gets."""
     while True:
+        drawn = os.urandom(_DRAWN * _RANDOM_BYTES).hex()
+        _pool.extend(drawn[start : start + _DIGITS] for start in range(0, len(drawn), _DIGITS))
         try:
             return _pool.popleft()
         except IndexError:
-            drawn = os.urandom(_DRAWN * _RANDOM_BYTES)
-            _pool.extend(drawn[start : start + _RANDOM_BYTES] for start in range(0, len(drawn), _RANDOM_BYTES))
+            continue
 
 
 class IdSource(Protocol):
@@ -63,8 +65,11 @@ class RandomIds:
 
     def new(self, kind: str, /) -> str:
         """Return `<kind>_<32 hexadecimal digits>`."""
-        milliseconds = time.time_ns() // 1_000_000
-        return f"{kind}_{milliseconds:012x}{_draw().hex()}"
+        try:
+            random = _pool.popleft()
+        except IndexError:
+            random = _draw()
+        return f"{kind}_{time.time_ns() // 1_000_000:012x}{random}"
 
 
 class SequenceIds:

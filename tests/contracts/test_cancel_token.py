@@ -97,7 +97,7 @@ def test_c5_derived_tokens_leave_no_trace() -> None:
     for _ in range(10_000):
         CancelToken.any(source)
     gc.collect()
-    assert len(source._derived) == 0
+    assert not source._derived
 
 
 @pytest.mark.anyio

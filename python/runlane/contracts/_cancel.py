@@ -42,7 +42,7 @@ class CancelToken:
         self._reason: object | None = None
         self._error: Exception | None = None
         self._listeners: dict[object, Callable[[], object]] = {}
-        self._derived: weakref.WeakSet[CancelToken] = weakref.WeakSet()
+        self._derived: weakref.WeakSet[CancelToken] | None = None
         self._sources: tuple[CancelToken, ...] = ()
 
     @property
@@ -79,7 +79,7 @@ class CancelToken:
         listeners, self._listeners = self._listeners, {}
         for listener in listeners.values():
             listener()
-        for token in tuple(self._derived):
+        for token in tuple(self._derived or ()):
             token.cancel(reason)
         return True
 
@@ -133,6 +133,8 @@ class CancelToken:
         """Trip another token whenever this one trips."""
         if self._error is not None:
             derived.cancel(self._reason)
+        elif self._derived is None:
+            self._derived = weakref.WeakSet((derived,))
         else:
             self._derived.add(derived)
 

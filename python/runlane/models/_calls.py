@@ -106,7 +106,7 @@ def parse_arguments(text: str, /) -> JsonValue:
     if not text.strip():
         return {}
     try:
-        value: JsonValue = repair_value(json.loads(text, parse_constant=_refuse, parse_float=_finite))
+        value: JsonValue = repair_value(_DECODER.decode(text))
         stored_json(value, inside=_AROUND)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
@@ -221,3 +221,6 @@ def _finite(text: str) -> float:
         message = f"{text} has no finite value"
         raise ValueError(message)
     return value
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)

@@ -38,7 +38,7 @@ from runlane.runtime._left_open import LeftOpen, answered_calls, kept_parts
 from runlane.runtime._live_turn import first_operation
 from runlane.runtime._preparing import Preparation
 from runlane.runtime._rejoining import joined_before
-from runlane.runtime._request_ledger import ProviderCall, RequestLedger
+from runlane.runtime._request_ledger import ProviderCall, RecordedRequest, RequestLedger
 from runlane.runtime._settling import result_from_view
 from runlane.runtime._steps import StepPrompt
 from runlane.runtime._tickets import RunResult
@@ -112,7 +112,7 @@ class Acquisition:
         self._signal = signal
         self._still_since: tuple[int, float] | None = None
         self._left = LeftOpen()
-        self._request: str | None = None
+        self._request: RecordedRequest | None = None
         self._operation: RunOperation | None = None
 
     async def run(self) -> Acquired | RunResult:
@@ -209,10 +209,10 @@ class Acquisition:
             )
         )
         if isinstance(prompt, StepPrompt) and self._begins_with_step():
-            request = RequestLedger(run.id, prompt.messages, prompt.records).request(
-                ProviderCall(model=prompt.model), prompt.spoken()
-            )
-            self._request = request.body_sha256
+            spoken = prompt.spoken()
+            ledger = RequestLedger(run.id, prompt.messages, prompt.records)
+            request = ledger.request(ProviderCall(model=prompt.model), spoken)
+            self._request = RecordedRequest(request.body_sha256, spoken)
             commands.append(request.command(ids, core.clock))
             self._operation = first_operation(core)
             commands.append(

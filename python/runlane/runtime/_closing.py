@@ -57,8 +57,8 @@ async def close_runtime(
     submissions.closed = gate.closed = True
     core.conversations.offer_nothing()
     started = core.clock.monotonic()
-    if submissions.underway and submissions.idle is not None:
-        await wait_at_most(core.clock, submissions.idle, force)
+    if submissions.underway:
+        await wait_at_most(core.clock, submissions.next_idle(), force)
     if gate.inside and gate.idle is not None:
         await wait_at_most(core.clock, gate.idle, _left(force, core.clock.monotonic() - started))
     spent = core.clock.monotonic() - started

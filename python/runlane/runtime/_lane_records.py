@@ -269,6 +269,8 @@ class LaneRecords:
         What a change puts into the conversation without a run, a seed or a summary, has a place that the change does
         not tell: then everything is read again.
         """
+        if not delta.messages and not delta.removed and all(run.is_active for run in delta.runs):
+            return
         inputs = {message_id for run in delta.runs for message_id in run.input_message_ids}
         if delta.removed or any(message.run_id is None and message.id not in inputs for message in delta.messages):
             self._forget()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final, Literal, Self, TypeAlias
 
 import anyio
@@ -102,10 +102,9 @@ class LiveStep:
         self.is_silent = False
         self.response = ResponseInfo()
 
-    @asynccontextmanager
-    async def open(
+    def open(
         self, messages: Sequence[AnyModelMessage], context: ModelProviderContext, /
-    ) -> AsyncIterator[AsyncIterator[ModelPart]]:
+    ) -> AbstractAsyncContextManager[AsyncIterator[ModelPart]]:
         """Ask, and hear the answer.
 
         Raises:
@@ -113,9 +112,13 @@ class LiveStep:
         """
         limit = context.idle_timeout
         if limit is None or self._provider.watches_silence:
-            async with self._opened(messages, context) as parts:
-                yield parts
-            return
+            return self._opened(messages, context)
+        return self._watched_for(limit, messages, context)
+
+    @asynccontextmanager
+    async def _watched_for(
+        self, limit: float, messages: Sequence[AnyModelMessage], context: ModelProviderContext
+    ) -> AsyncIterator[AsyncIterator[ModelPart]]:
         # What falls silent may never come back from a read: it is cancelled from outside.
         token = CancelToken.any(context.signal)
         self._watched = self._idle.add(token, limit)

@@ -242,12 +242,15 @@ class LiveTurn:
         committed, self._committed_operation = self._committed_operation, None
         operation = committed or first_operation(self._core, self._begun)
         joined = self._inbox.joined(self.writer.draft.size, first=call.step == 0)
-        request = self._ledger.request(call, messages, joined=joined)
         recorded, self.writer.recorded_request = self.writer.recorded_request, None
-        if request.body_sha256 != recorded:
-            self.writer.owe(request.command(self._core.ids, self._core.clock))
+        is_recorded = recorded is not None and recorded.gives(messages)
+        if not is_recorded:
+            request = self._ledger.request(call, messages, joined=joined)
+            is_recorded = recorded is not None and request.body_sha256 == recorded.body_sha256
+            if not is_recorded:
+                self.writer.owe(request.command(self._core.ids, self._core.clock))
         try:
-            if committed is not None and request.body_sha256 != recorded:
+            if committed is not None and not is_recorded:
                 # Something was put into the prompt after the acquisition that recorded another one.
                 await self.writer.checkpoint()
             await self.writer.start(operation, is_written=committed is not None)

@@ -44,7 +44,7 @@ from runlane.records import JsonObject, TextPart, Usage
 from runlane.runtime._record_chain import RecordRange, link
 from runlane.store import AppendEvent, EventKind
 
-__all__ = ["Entry", "ProviderCall", "RequestLedger", "instructions_digest", "message_digest"]
+__all__ = ["Entry", "ProviderCall", "RecordedRequest", "RequestLedger", "instructions_digest", "message_digest"]
 
 _NO_RECORDS: Final = RecordRange()
 
@@ -66,6 +66,31 @@ class Entry:
     def command(self, ids: IdSource, clock: Clock, /) -> AppendEvent:
         """Return the command that appends it."""
         return AppendEvent(command_id=ids.new("command"), at=clock.now(), kind=self.kind, payload=self.payload)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRequest:
+    """A request that is on record and was not made yet.
+
+    Attributes:
+        spoken: What the provider is given.
+    """
+
+    body_sha256: str
+    spoken: Sequence[AnyModelMessage]
+
+    def gives(self, messages: Sequence[AnyModelMessage], /) -> bool:
+        """Whether messages are the very ones it gives; False does not mean that they say something else.
+
+        A stored history is not made into objects to find out, nor is one looked at that was projected again since.
+        """
+        if not isinstance(self.spoken, MessageChain) or not isinstance(messages, MessageChain):
+            return False
+        own, pieces = self.spoken.pieces, messages.pieces
+        return len(own) == len(pieces) and all(
+            one is other or (type(one) is tuple and type(other) is tuple and one == other)
+            for one, other in zip(own, pieces, strict=True)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,6 +52,7 @@ class Spend:
         self._total = before
         self._model: ResolvedModel | None = None
         self._step: ModelUsage | None = None
+        self._reported: Usage | None = None
         self._started = clock.monotonic()
         self._first_output: float | None = None
         self.last_step: Usage | None = None
@@ -63,7 +64,7 @@ class Spend:
 
     def report(self, usage: ModelUsage, /) -> None:
         """Take what the provider says of the open call; it replaces what it said before."""
-        self._step = usage
+        self._step, self._reported = usage, None
 
     def first_output(self) -> bool:
         """Note output of the model; True for the first one of the run."""
@@ -77,10 +78,10 @@ class Spend:
         if self._model is None:
             return
         self.finished = finished
-        self.last_step = self._model.usage_of(self._step)
+        self.last_step = self._of_step(self._model)
         if finished or self._step is not None:
             self._total = add_usage(self._total, self.last_step)
-        self._model = self._step = None
+        self._model = self._step = self._reported = None
 
     def add(self, usage: Usage, /) -> None:
         """Add what was spent beside the calls of the loop, by a summariser for instance."""
@@ -91,7 +92,13 @@ class Spend:
         """The total with what the open call reported, or None while nothing was reported."""
         if self._step is None or self._model is None:
             return self._total
-        return add_usage(self._total, self._model.usage_of(self._step))
+        return add_usage(self._total, self._of_step(self._model))
+
+    def _of_step(self, model: ResolvedModel) -> Usage:
+        """Return what the open call reported, read once."""
+        if self._reported is None:
+            self._reported = model.usage_of(self._step)
+        return self._reported
 
     def metrics(self, *, partial: bool) -> RunMetrics:
         """Return the figures of an event: running ones, or with `partial` False final ones."""

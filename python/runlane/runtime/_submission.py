@@ -77,12 +77,18 @@ class Submissions:
         self._doors: dict[str, deque[Submission]] = {}
         self._tasks: TaskGroup | None = None
         self.closed = False
-        self.idle: anyio.Event | None = None
+        self._idle: anyio.Event | None = None
 
     @property
     def underway(self) -> int:
         """How many inputs are not admitted yet."""
         return sum(len(door) for door in self._doors.values())
+
+    def next_idle(self) -> anyio.Event:
+        """Return what is set once every input that is underway now is admitted or refused."""
+        if self._idle is None or self._idle.is_set():
+            self._idle = anyio.Event()
+        return self._idle
 
     def submit(
         self,
@@ -112,7 +118,6 @@ class Submissions:
         ticket.result.then(lambda _: self._tickets.pop((conversation_id, key), None))
         door = self._doors.get(conversation_id)
         if door is None:
-            self.idle = anyio.Event()
             self._doors[conversation_id] = deque([submission])
             tasks.start_soon(self._admit_all, conversation_id, name=f"admissions {conversation_id}")
         else:
@@ -187,8 +192,8 @@ class Submissions:
             for submission in door:
                 submission.ticket.reject(RuntimeClosedError())
                 self._leave(submission)
-            if not self._doors and self.idle is not None:
-                self.idle.set()
+            if not self._doors and self._idle is not None:
+                self._idle.set()
 
     def _leave(self, submission: Submission) -> None:
         if submission.batch is not None:

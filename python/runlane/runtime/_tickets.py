@@ -142,7 +142,7 @@ class RunTicket:
         self._run_id = run_id
         self._replay_from = 0
         self._listen = listen
-        self._subscriptions: weakref.WeakSet[Subscription] = weakref.WeakSet()
+        self._subscriptions: weakref.WeakSet[Subscription] | None = None
 
     @property
     def run_id(self) -> str:
@@ -166,6 +166,8 @@ class RunTicket:
         subscription = self._listen(self._run_id, after)
         if self.result.done:
             subscription.close_source()
+        elif self._subscriptions is None:
+            self._subscriptions = weakref.WeakSet((subscription,))
         else:
             self._subscriptions.add(subscription)
         return subscription
@@ -174,7 +176,7 @@ class RunTicket:
         """Settle `admission`, and turn listeners to the run that really answers."""
         self._run_id = admission.run_id
         self._replay_from = replay_from
-        for subscription in tuple(self._subscriptions):
+        for subscription in tuple(self._subscriptions or ()):
             subscription.narrow(admission.run_id)
             if admission.is_duplicate:
                 subscription.rewind(replay_from)
@@ -198,6 +200,6 @@ class RunTicket:
         self._hang_up()
 
     def _hang_up(self) -> None:
-        for subscription in tuple(self._subscriptions):
+        for subscription in tuple(self._subscriptions or ()):
             subscription.close_source()
-        self._subscriptions.clear()
+        self._subscriptions = None

@@ -20,6 +20,7 @@ from runlane.runtime._core import RuntimeCore
 from runlane.runtime._draft import Draft, DraftMark
 from runlane.runtime._lane import ConversationLane
 from runlane.runtime._reporting import RunReport
+from runlane.runtime._request_ledger import RecordedRequest
 from runlane.runtime._spend import Spend
 from runlane.store import AppendEvent, Applied, CheckpointRunAssistant, Command, DraftPatch, RecordRunOperation
 
@@ -47,7 +48,7 @@ class TurnWriter:
         spend: Usage and durations.
         operation: The open provider call, or None.
         report: What operators are told of the execution.
-        recorded_request: `body_sha256` of a request that was committed with the acquisition and not made yet.
+        recorded_request: A request that was committed with the acquisition and not made yet.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class TurnWriter:
         self._owed: list[RunOperation] = []
         self._entries: list[AppendEvent] = []
         self._owes_first_output = False
-        self.recorded_request: str | None = None
+        self.recorded_request: RecordedRequest | None = None
         self._written_usage = run.usage
         self._lock = anyio.Lock(fast_acquire=True)
         self._parts = 0

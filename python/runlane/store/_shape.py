@@ -53,6 +53,8 @@ def check_id(value: object, argument: str, /) -> None:
     Raises:
         InvalidValueError: It is no text, empty, longer than 512 characters, or holds a lone surrogate.
     """
+    if type(value) is str and 0 < len(value) <= MAX_ID_CHARACTERS and value.isascii():
+        return
     text = check_text(value, argument)
     if not text:
         raise InvalidValueError("is empty", argument=argument)
