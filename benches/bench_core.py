@@ -42,6 +42,18 @@ def bench_assembly_passages() -> Row:
     return assembly(4_096)
 
 
+@bench
+def bench_assembly_paragraphs() -> Row:
+    """Assembly of 10,000 fragments of 2 KiB."""
+    return assembly(2_048)
+
+
+@bench
+def bench_assembly_sentences() -> Row:
+    """Assembly of 10,000 fragments of 1 KiB."""
+    return assembly(1_024)
+
+
 def registered(count: int) -> Callable[[], object]:
     """Return work that fills a registry."""
     names = [f"tool-{number}" for number in range(count)]
