@@ -261,6 +261,23 @@ async def test_an_entry_that_lacks_what_it_must_say_is_refused(tmp_path: Path, p
             await store.read_events(ReadEvents(conversation_id="c1"))
 
 
+@pytest.mark.parametrize("seq", [1, 3, 8])
+async def test_a_missing_entry_is_noticed(tmp_path: Path, seq: int) -> None:
+    """A ledger with a hole is refused by whoever reads over it: a listener would take it for all that happened."""
+    await _fill(tmp_path / "store.db")
+    async with SqliteStore(tmp_path / "store.db") as store:
+        last = (await store.read_events(ReadEvents(conversation_id="c1"))).items[-1].seq
+    _change(tmp_path / "store.db", "DELETE FROM event WHERE seq = ?", seq)
+    async with SqliteStore(tmp_path / "store.db") as store:
+        for query in (ReadEvents(conversation_id="c1"), ReadEvents(conversation_id="c1", from_seq=seq, limit=1)):
+            with pytest.raises(RecordCorruptError, match=f"entry {seq} "):
+                await store.read_events(query)
+        with pytest.raises(RecordCorruptError):
+            await store.load_changes("c1", 0)
+        after = await store.read_events(ReadEvents(conversation_id="c1", from_seq=seq + 1))
+        assert [event.seq for event in after.items] == list(range(seq + 1, last + 1))
+
+
 async def test_an_entry_that_does_not_say_who_acquired_answers_nobody(tmp_path: Path) -> None:
     """An acquisition sent again is not answered from an entry that lacks the ownership."""
     path = tmp_path / "store.db"

@@ -189,15 +189,31 @@ def recoverable_runs(rows: Rows, cursor: tuple[str, str] | None, limit: int, /) 
 def events(rows: Rows, query: ReadEvents, /) -> EventPage:
     """Return a page of ledger entries, with the bodies they refer to."""
     first, last = min(query.from_seq or 1, _LAST), min(query.to_seq or _LAST, _LAST)
+    head = rows.head(query.conversation_id)
     if query.after_version:
-        head = rows.head(query.conversation_id)
         if head.version <= query.after_version:
             return EventPage(items=())
         first = max(first, _first_after(rows, query.conversation_id, query.after_version, head.seq))
-    found = rows.entries(query.conversation_id, first, last, query.limit + 1)
+    found = _entries(rows, query.conversation_id, (first, min(last, head.seq)), query.limit + 1)
     page = found[: query.limit]
     items = _envelopes(rows, query.conversation_id, page)
     return EventPage(items=items, next_seq=page[-1].seq + 1 if len(found) > query.limit else None)
+
+
+def _entries(rows: Rows, conversation_id: str, span: tuple[int, int], limit: int) -> list[EventRow]:
+    """Return ledger entries from the first to the last that the head knows of, all that there must be.
+
+    Raises:
+        RecordCorruptError: One is missing.
+    """
+    first, last = span
+    if first > last:
+        return []
+    found = rows.entries(conversation_id, first, last, limit)
+    for seq in range(first, min(last, first + limit - 1) + 1):
+        if seq - first >= len(found) or found[seq - first].seq != seq:
+            raise RecordCorruptError(f"ledger entry {seq} of conversation {conversation_id!r} is missing")
+    return found
 
 
 def event_by_id(rows: Rows, conversation_id: str, event_id: str, /) -> EventEnvelope | None:
@@ -331,11 +347,11 @@ def _transitions_after(rows: Rows, conversation_id: str, since: int, last: int) 
     first = _first_after(rows, conversation_id, since, last)
     found: list[JsonObject] = []
     while first <= last:
-        page = rows.entries(conversation_id, first, last, _PAGE)
+        page = _entries(rows, conversation_id, (first, last), _PAGE)
         found += [
             decode_object(row.body, what=_entry_name(conversation_id, row)) for row in page if row.kind == TRANSITION
         ]
-        first = page[-1].seq + 1 if page else last + 1
+        first += len(page)
     return found
 
 
@@ -347,8 +363,7 @@ def _first_after(rows: Rows, conversation_id: str, since: int, last: int) -> int
     low, high = since + 1, last
     while low < high:
         middle = (low + high) // 2
-        found = rows.entries(conversation_id, middle, middle, 1)
-        if found and found[0].version > since:
+        if _entries(rows, conversation_id, (middle, middle), 1)[0].version > since:
             high = middle
         else:
             low = middle + 1
