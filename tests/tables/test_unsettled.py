@@ -29,7 +29,7 @@ async def test_a_first_draft_that_cannot_be_written_fails_with_its_acquisition(c
         return Fault(error=_AWAY)
 
     model = ScriptedModel("Hello")
-    async with opened(model, plan=plan, config=config) as scene:
+    async with opened(model, plan=plan, config=config, stepwise=True) as scene:
         ticket = scene.runtime.submit(CONVERSATION, "Hi")
         await scene.clock.advance(1.0)
         result = await ticket.result
