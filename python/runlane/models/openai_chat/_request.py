@@ -125,7 +125,8 @@ def join_request(head: bytes, fragments: Iterable[bytes], fields: bytes) -> byte
 def encode_message(message: AnyModelMessage, dialect: OpenAIChatDialect | None = None, /) -> bytes:
     """Write one neutral message: one JSON object, or several joined by commas for several tool results.
 
-    Answers to approvals have no form in chat completions: a tool message of nothing else is written as nothing.
+    Answers to approvals have no form in chat completions: a tool message of nothing else is written as nothing. So is
+    an answer without text and calls, which endpoints refuse.
 
     Raises:
         ModelProtocolError: It holds something this protocol has no form for.
@@ -138,14 +139,14 @@ def _wire_messages(message: AnyModelMessage, dialect: OpenAIChatDialect) -> list
     if isinstance(message, ModelToolResultMessage):
         return [_tool_result(result) for result in message.results]
     if isinstance(message, ModelAssistantToolMessage):
-        return [_assistant_with_calls(message, dialect)]
+        return [_assistant_with_calls(message, dialect)] if message.text or message.tool_calls else []
     if message.role == "user":
         return [{"role": "user", "content": _user_content(message)}]
     if message.role == "system":
         own = message.provider_options(PROVIDER_ID)
         pieces: JsonValue = [{**own, "type": "text", "text": message.text}] if own else message.text
         return [{"role": dialect.system_role, "content": pieces}]
-    return [{"role": "assistant", "content": message.text}]
+    return [{"role": "assistant", "content": message.text}] if message.text else []
 
 
 def _assistant_with_calls(message: ModelAssistantToolMessage, dialect: OpenAIChatDialect) -> JsonObject:
@@ -155,8 +156,6 @@ def _assistant_with_calls(message: ModelAssistantToolMessage, dialect: OpenAICha
     calls: list[JsonValue] = [_tool_call(call) for call in message.tool_calls]
     if calls:
         wire["tool_calls"] = calls
-    elif wire["content"] is None:
-        wire["content"] = ""
     return wire
 
 

@@ -101,6 +101,7 @@ where
         let items = plan.items_of(place);
         match message.side {
             Side::User => writer.user(items, form.piece)?,
+            Side::Assistant if !writer.has_form(items) => {}
             Side::Assistant if message.traffic => writer.calls(items, form.send_reasoning),
             Side::Assistant => {
                 writer.open(b",{\"role\":\"assistant\",\"content\":\"");
@@ -255,6 +256,18 @@ impl<'l, S: Sink<'l>> Writer<'_, 'l, S> {
         }
     }
 
+    /// Whether an answer says something in this form: endpoints refuse one without text and calls.
+    fn has_form(&self, items: &[Item]) -> bool {
+        items
+            .iter()
+            .any(|item| self.says_something(*item) || self.is_call(*item))
+    }
+
+    fn is_call(&self, item: Item) -> bool {
+        self.part(item)
+            .is_some_and(|part| part.kind() == PartKind::ToolCall)
+    }
+
     /// The part that an item is made from; a mark and a joined text are made from none.
     fn part(&self, item: Item) -> Option<PartRef<'l>> {
         match item.kind {
@@ -353,11 +366,7 @@ impl<'l, S: Sink<'l>> Writer<'_, 'l, S> {
             self.texts(items);
             self.push(b"\"");
         } else {
-            let has_call = items.iter().any(|item| {
-                self.part(*item)
-                    .is_some_and(|part| part.kind() == PartKind::ToolCall)
-            });
-            self.push(if has_call { b"null" } else { b"\"\"" });
+            self.push(b"null");
         }
         if send_reasoning {
             self.reasoning(items);
