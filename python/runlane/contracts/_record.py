@@ -27,10 +27,10 @@ class Record(BaseModel):
         Raises:
             pydantic.ValidationError: A changed field has no value of its kind, or does not go with the others.
         """
-        copy = super().model_copy(deep=deep)
+        source = super().model_copy(deep=deep) if deep or not update else self
         if not update:
-            return copy
-        facts = {name: getattr(copy, name) for name in copy.model_fields_set}
+            return source
+        facts = {name: getattr(source, name) for name in source.model_fields_set}
         return type(self).model_validate({**facts, **update})
 
     def to_json(self) -> JsonObject:

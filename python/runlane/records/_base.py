@@ -57,8 +57,10 @@ RecordVersion: TypeAlias = Annotated[int, Field(ge=0, strict=True)]
 
 def _to_milliseconds(moment: datetime) -> datetime:
     """Bring an instant to UTC and to the precision that is stored, so that a round trip gives an equal value."""
-    moment = moment.astimezone(UTC)
-    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+    if moment.tzinfo is not UTC:
+        moment = moment.astimezone(UTC)
+    rest = moment.microsecond % 1000
+    return moment.replace(microsecond=moment.microsecond - rest) if rest else moment
 
 
 def format_timestamp(moment: datetime, /) -> str:
@@ -68,7 +70,9 @@ def format_timestamp(moment: datetime, /) -> str:
         >>> format_timestamp(datetime(2026, 1, 2, 3, 4, 5, 678900, tzinfo=UTC))
         '2026-01-02T03:04:05.678Z'
     """
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if moment.tzinfo is not UTC:
+        moment = moment.astimezone(UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 Timestamp: TypeAlias = Annotated[
