@@ -4,6 +4,7 @@ import json
 import pickle
 import random
 from pathlib import Path
+from typing import cast
 
 import apsw
 import pytest
@@ -336,7 +337,10 @@ ENVELOPE: dict[str, object] = {
         {"schema_version": 0},
         {"schema_version": "1"},
         {"seq": 0},
+        {"seq": 2**53},
         {"event_id": ""},
+        {"payload": {"a": [float("nan")]}},
+        {"payload": {"a": "\ud800"}},
         {"ignorable": False},
         {"occurred_at": "2026-01-01T00:00:00"},
         {"occurred_at": "soon"},
@@ -349,6 +353,13 @@ async def test_an_entry_that_is_not_understood_stops_the_reader(change: dict[str
     """A malformed envelope, and an unknown kind or version that is not marked ignorable, is refused."""
     with pytest.raises(FormatError):
         decode_event({**ENVELOPE, **change})
+
+
+@pytest.mark.parametrize("value", [None, "x", [], 5, b"{}"])
+async def test_what_is_no_object_is_no_entry(value: object) -> None:
+    """What a reader of files finds in the place of an entry is refused like any other that is not valid."""
+    with pytest.raises(FormatError):
+        decode_event(cast("dict[str, object]", value))
 
 
 async def test_an_unknown_entry_may_be_skipped_if_its_writer_said_so() -> None:

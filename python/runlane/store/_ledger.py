@@ -16,7 +16,7 @@ from typing import Annotated, Final, Literal, TypeAlias, get_args
 
 from pydantic import AwareDatetime, Field, JsonValue, TypeAdapter, ValidationError
 
-from runlane.errors import FormatError, InvalidValueError
+from runlane.errors import CanonicalJsonError, FormatError, InvalidValueError
 from runlane.records import (
     JsonObject,
     Message,
@@ -29,6 +29,7 @@ from runlane.records import (
     RunState,
     TerminalReason,
     Usage,
+    stored_json,
 )
 from runlane.store._outcomes import EventEnvelope
 
@@ -192,13 +193,17 @@ class IgnoredEvent:
 EventDecodeResult: TypeAlias = DecodedEvent | IgnoredEvent
 
 
+_MOST: Final = 2**53 - 1
+"""The largest integer that every reader of JSON can tell from its neighbours."""
+
+
 class _Envelope(Record):
     """An entry in JSON, strictly."""
 
     schema_version: Annotated[int, Field(ge=1, strict=True)]
     event_id: Annotated[str, Field(min_length=1)]
     conversation_id: Annotated[str, Field(min_length=1)]
-    seq: Annotated[int, Field(ge=1, strict=True)]
+    seq: Annotated[int, Field(ge=1, le=_MOST, strict=True)]
     version: RecordVersion = 0
     kind: Annotated[str, Field(min_length=1)]
     occurred_at: str
@@ -223,9 +228,14 @@ def decode_event(value: Mapping[str, object], /) -> EventDecodeResult:
     Raises:
         FormatError: The envelope is not valid, or the entry is unknown and not ignorable. A reader stops there.
     """
+    if not isinstance(value, Mapping):
+        raise FormatError(f"a ledger entry must be an object, not {type(value).__name__}")
     try:
         envelope = _Envelope.model_validate(dict(value))
         _MOMENT.validate_python(envelope.occurred_at)
+        stored_json(envelope.payload)
+    except CanonicalJsonError as error:
+        raise FormatError(f"a ledger entry is not valid at payload{error.path}: {error.problem}") from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         path = ".".join(str(step) for step in first["loc"]) or "occurred_at"
