@@ -4,7 +4,8 @@ A driver maps rows and gives atomic transactions. It decides nothing: which rows
 `Names`, what it writes by `Changes`, and both are made here, for every driver alike. A third driver is three things:
 
 1. A `Rows` over its own tables: a dozen reads by key, one `save`, one `purge`. All of them are plain synchronous
-   functions that run inside one transaction.
+   functions that run inside one transaction, and speak in the rows of `runlane.store` (`Head`, `RunRow`, `MessageRow`,
+   ...).
 2. `StoreDriver.read` and `write`, which open a transaction, call a function with its `Rows`, commit, and turn the
    database's errors into `StoreError`s. `write` must serialise with every other `write` of the same conversation,
    whoever does it: take the database's write lock, or lock the head row first.
@@ -13,7 +14,7 @@ A driver maps rows and gives atomic transactions. It decides nothing: which rows
 Example:
     The write path of a database with one connection and blocking calls::
 
-        async def write(self, work):
+        async def write(self, work, conversation_id, /):
             with self._lock:
                 self._execute("BEGIN IMMEDIATE")
                 try:
@@ -26,7 +27,7 @@ Example:
 
     and in `MyRows.save`, the compare-and-swap that makes it safe::
 
-        def save(self, conversation_id, changes):
+        def save(self, conversation_id, changes, /):
             n = self._execute(
                 "UPDATE conversation SET version = ?, seq = ? WHERE id = ? AND version = ? AND seq = ?",
                 (changes.head.version, changes.head.seq, conversation_id, changes.before.version, changes.before.seq),

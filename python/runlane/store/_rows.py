@@ -258,8 +258,10 @@ class Changes:
         runs: By id: the row as it was (None: a new one) and as it is.
         messages: New rows, inputs, seeds, summaries and reserved answers alike.
         answers: Reserved answers that got their body and place.
-        moved: Queued inputs that got their place, as (message id, position).
-        removed: Messages that compaction took out of the active history, as (message id, version).
+        moved: Queued inputs that got their place, as (message id, position); their version is the head's.
+        removed: Messages that compaction took out of the active history, as (message id, version): the one they were
+            removed at, and theirs from then on.
+        drafts: In order; whatever else a run's draft was stays until its rows are dropped.
     """
 
     before: Head
