@@ -278,3 +278,27 @@ async def test_a_run_executed_here_again_goes_on_numbering_its_events(*, lapses:
         await scene.runtime.close()
         told = [event.sequence for event in await heard(events) if isinstance(event, TransientEvent)]
     assert told == ([1, 2, 1, 2] if lapses else [1, 2, 3, 4])
+
+
+async def test_a_run_that_is_ended_while_the_reply_of_its_acquisition_is_lost_asks_no_model() -> None:
+    """The commit is sent again and found; meanwhile somebody abandoned the run: its result is what the record says."""
+    model = ScriptedModel("never", "next")
+    lost = anyio.Event()
+
+    def plan(call: StoreCall) -> Fault | None:
+        if lost.is_set() or not any(isinstance(command, AcquireRun) for command in call.commands):
+            return None
+        lost.set()
+        return Fault(when="after", error=StoreUnavailableError("the reply was lost", store="s"))
+
+    async with MemoryStore() as store, opened(model, store=store, plan=plan) as scene:
+        ticket = scene.runtime.submit(CONVERSATION, "Hi")
+        await lost.wait()
+        await anyio.wait_all_tasks_blocked()
+        [run] = await store.list_active_runs(CONVERSATION)
+        async with opened(ScriptedModel("."), store=store) as other:
+            await other.runtime.abandon(CONVERSATION, run.id, expected_revision=run.revision, stale_owner=True)
+        await scene.clock.advance(1.0)
+        assert (await ticket.result).reason == "abandoned"
+        assert model.calls == []
+        assert (await scene.runtime.submit(CONVERSATION, "Again").result).reason == "success"

@@ -243,6 +243,9 @@ class Acquisition:
         if isinstance(prompt, StepPrompt) and not self._lane.records.is_current:
             self._lane.records.withdraw()
             prompt = await self._prepare_again()
+            if self._lane.records.knows(run.assistant_message_id):
+                # Somebody ended it between the commit and here: its model is not asked any more.
+                prompt = RuntimeConflictError(f"run {run.id!r} has ended meanwhile", operation="acquire")
         writer = TurnWriter(self._core, self._lane, run, ownership, self._signal, self._left.kept)
         writer.recorded_request = self._request
         return Acquired(

@@ -236,6 +236,10 @@ class LaneRecords:
             if sought in record:
                 yield Message.model_validate_json(record)
 
+    def knows(self, message_id: str, /) -> bool:
+        """Whether a record may be shown."""
+        return message_id in self._history
+
     def find(self, message_id: str, /) -> Message | None:
         """Return a record, or an input that is held back; None if neither is at hand."""
         held = self._held.get(message_id)
