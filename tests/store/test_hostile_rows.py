@@ -11,7 +11,8 @@ import pytest
 from typing_extensions import override
 
 from runlane.errors import FormatError, RecordCorruptError, RecordTooNewError, StoreDamagedError, StoreError
-from runlane.store import AcquireRun, ConversationReader, ReadEvents, decode_event
+from runlane.records import Ownership
+from runlane.store import AcquireRun, ConversationReader, DraftPatch, GrownPart, ReadEvents, decode_event
 from runlane.store.sqlite import SqliteStore
 from runlane.testing._store_kit import START, Lane
 
@@ -147,6 +148,62 @@ async def test_a_backlog_that_contradicts_its_runs_is_refused(tmp_path: Path, st
             await store.scan_recoverable()
         with pytest.raises(RecordCorruptError):
             await store.acquire_run(conversation_id="c1", run_id="c", expected_revision=0, owner_id="o")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "version = -1",
+        "version = seq + 1",
+        "seq = 9223372036854775807",
+        "version = 9223372036854775807, seq = 9223372036854775807",
+        "lane_epoch = 9223372036854775807",
+        "next_place = 9223372036854775807",
+        "gap = next_place + 1",
+        "lowest = 1",
+    ],
+)
+async def test_a_head_that_counts_wrong_is_refused(tmp_path: Path, change: str) -> None:
+    """A head whose numbers cannot have come about is refused by every read and write, and is never counted on."""
+    await _fill(tmp_path / "store.db")
+    _change(tmp_path / "store.db", f"UPDATE conversation SET {change}")
+    async with SqliteStore(tmp_path / "store.db") as store:
+        for attempt in (
+            store.load_head("c1"),
+            store.load_snapshot("c1"),
+            store.read_messages("c1"),
+            ConversationReader(store).list(),
+            Lane(store).try_accept("d"),
+        ):
+            with pytest.raises(RecordCorruptError, match="the head of conversation 'c1'"):
+                await attempt
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "draft_sha256 = NULL",
+        "draft_sha256 = x'00'",
+        "draft_size = NULL",
+        "draft_size = 9223372036854775807",
+        "draft_patches = draft_size + 1",
+    ],
+)
+async def test_a_run_that_contradicts_its_draft_is_refused(tmp_path: Path, change: str) -> None:
+    """What a run says of its draft is looked at before the draft grows."""
+    await _fill(tmp_path / "store.db")
+    _change(tmp_path / "store.db", f"UPDATE run SET {change} WHERE id = 'b'")
+    async with SqliteStore(tmp_path / "store.db") as store:
+        with pytest.raises(RecordCorruptError, match="run 'b'"):
+            await store.load_run("c1", "b")
+        with pytest.raises(RecordCorruptError, match="run 'b'"):
+            await store.checkpoint_run_assistant(
+                conversation_id="c1",
+                run_id="b",
+                expected_revision=2,
+                ownership=Ownership(owner="owner-a"),
+                patch=DraftPatch(keep=1, grown=(GrownPart(0, "more"),)),
+            )
 
 
 async def test_a_run_that_its_backlog_hides_is_not_begun(tmp_path: Path) -> None:

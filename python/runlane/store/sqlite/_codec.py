@@ -11,7 +11,7 @@ from pydantic_core import from_json
 from runlane.errors import RecordCorruptError, RecordTooNewError
 from runlane.records import Record, Run
 from runlane.store._bodies import encode, encode_json, stamp
-from runlane.store._rows import DraftHead, EventRow, Head, MessageRow, RunRow, checked_run
+from runlane.store._rows import QUEUED, DraftHead, EventRow, Head, MessageRow, RunRow, checked_run
 
 if TYPE_CHECKING:
     import apsw
@@ -42,6 +42,9 @@ HEAD_COLUMNS: Final = (
 MESSAGE_COLUMNS: Final = "id, position, version, run_id, role, status, content, removed_at"
 EVENT_COLUMNS: Final = "seq, version, id, command_id, kind, occurred_at, body, ignorable"
 _MAX_ID_CHARACTERS: Final = 512
+_DIGEST_BYTES: Final = 32
+_MOST: Final = 1 << 53
+"""What no count reaches, and a JSON number still tells from its neighbours."""
 _INSTANT_CHARACTERS: Final = len("2026-01-01T00:00:00.000Z")
 _NOTHING: Final = (None,) * 6
 _PRIORITIES: Final = (None, "interrupt-next")
@@ -84,9 +87,18 @@ def first_row(cursor: apsw.Cursor, /) -> tuple[Any, ...] | None:
     return rows[0] if rows else None
 
 
-def head_row(row: Values, /) -> Head:
-    """Read a head from `HEAD_COLUMNS`."""
-    return Head._make(row)
+def head_row(conversation_id: str, row: Values, /) -> Head:
+    """Read a head from `HEAD_COLUMNS`.
+
+    Raises:
+        RecordCorruptError: It counts what cannot have been counted.
+    """
+    head = Head._make(row)
+    if not (0 <= head.version <= head.seq < _MOST and 0 <= head.lane_epoch < _MOST):
+        raise RecordCorruptError(f"the head of conversation {conversation_id!r} contradicts itself")
+    if not -QUEUED < head.lowest <= 0 <= head.gap <= head.next_place < QUEUED:
+        raise RecordCorruptError(f"the head of conversation {conversation_id!r} gives places that do not exist")
+    return head
 
 
 def message_row(row: Values, /) -> MessageRow:
@@ -122,7 +134,11 @@ def run_row(conversation_id: str, row: tuple[Any, ...], /) -> tuple[int, RunRow]
     if schema_version != 1:
         what = f"run {run_id!r} of conversation {conversation_id!r}"
         raise RecordTooNewError(f"{what} has schema version {schema_version}; this program knows 1")
-    draft = None if kinds is None else DraftHead(kinds, patches, size, sha256)
+    draft = None
+    if kinds is not None:
+        draft = DraftHead(kinds, patches, size, sha256)
+        if None in draft or not 0 <= patches <= size < _MOST or len(sha256) != _DIGEST_BYTES:
+            raise RecordCorruptError(f"run {run_id!r} of conversation {conversation_id!r} contradicts its draft")
     run = None
     if state == "queued" and row[13:19] == _NOTHING and operation is usage is request is None:
         run = _waiting_run(conversation_id, run_id, assistant, inputs, revision, priority, created, updated)

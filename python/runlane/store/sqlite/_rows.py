@@ -243,7 +243,7 @@ class SqliteRows(Rows):
         if row is None:
             self._numbers[conversation_id] = 0
             return Head()
-        return self._know(conversation_id, row[0], head_row(row[1:]))
+        return self._know(conversation_id, row[0], head_row(conversation_id, row[1:]))
 
     def _know(self, conversation_id: str, number: int, head: Head) -> Head:
         self._numbers[conversation_id] = number
@@ -368,7 +368,7 @@ class SqliteRows(Rows):
             f"SELECT id, {HEAD_COLUMNS} FROM conversation WHERE {where} ORDER BY active_at DESC, id LIMIT ?",  # noqa: S608
             (*values, query.limit),
         )
-        return [(row[0], head_row(row[1:])) for row in found]
+        return [(row[0], head_row(row[0], row[1:])) for row in found]
 
     @override
     def owners(self, owner_ids: Iterable[str], /) -> dict[str, OwnerRow]:
