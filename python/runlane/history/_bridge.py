@@ -62,16 +62,25 @@ def log_of(messages: Iterable[Message], /) -> HistoryLog:
     """Return messages that somebody else keeps as a handle; one id may stand in it twice.
 
     Raises:
+        UsageError: Something is no message; says which.
         InvalidValueError: A message holds what is not JSON.
     """
+    if not isinstance(messages, Iterable):
+        raise UsageError(f"must be messages, not {type(messages).__name__}", argument="messages")
     log = HistoryLog(repeats=True)
     try:
-        log.extend([message.__pydantic_serializer__.to_json(message, exclude_none=True) for message in messages])
+        log.extend([_written(message, place) for place, message in enumerate(messages)])
     except PydanticSerializationError as error:
         raise InvalidValueError(str(error), argument="messages") from None
     except NativeError as refusal:
         raise InvalidValueError(refusal.args[1], argument="messages") from None
     return log
+
+
+def _written(message: Message, place: int) -> bytes:
+    if not isinstance(message, Message):
+        raise UsageError(f"must be a Message, not {type(message).__name__}", argument=f"messages.{place}")
+    return message.__pydantic_serializer__.to_json(message, exclude_none=True)
 
 
 def require_count(value: int, argument: str, /) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final, Literal, NamedTuple, TypeAlias, TypedDict, cast
 
@@ -11,6 +11,7 @@ from typing_extensions import Unpack
 from runlane._native import HistoryLog, HistorySelection, NativeError
 from runlane.errors import UsageError
 from runlane.history._bridge import log_of, raise_refusal, require_count
+from runlane.history._given import given_texts, require_names
 from runlane.history._lazy import LazySequence
 from runlane.history._policy import BARE_EVIDENCE, EvidencePolicy, is_assistant_evidence, packed_policy
 from runlane.records import Message, TokenCount
@@ -175,6 +176,9 @@ def select_history(
     """
     records = tuple(messages)
     policy = options.get("evidence_policy", BARE_EVIDENCE)
+    packed_policy(policy)
+    if not callable(estimate_message):
+        raise UsageError(f"must be a function, not {type(estimate_message).__name__}", argument="estimate_message")
     log = log_of(records)
     counter = log.counter("given")
     log.set_counts(counter, _estimates(records, policy, estimate_message))
@@ -189,8 +193,10 @@ def _estimates(
     for place, record in enumerate(records):
         if record.role == "assistant" and not is_assistant_evidence(record.status, policy):
             continue
-        count = estimate(record)
+        count: object = estimate(record)
         if not isinstance(count, TokenCount):
+            if isinstance(count, Coroutine):
+                count.close()
             raise UsageError(f"must give a TokenCount, not {type(count).__name__}", argument="estimate_message")
         counts.append((place, count.value, count.provenance))
         if count.value is None:
@@ -202,13 +208,14 @@ def select_log(
     log: HistoryLog, available_tokens: int, counter: int | None, options: SelectHistoryOptions
 ) -> tuple[HistorySelection, TokenCount]:
     """Select from a native handle whose counts are there."""
+    require_names(options, SelectHistoryOptions.__annotations__)
     keep_recent_turns = require_count(options.get("keep_recent_turns", 1), "keep_recent_turns")
     schemas = options.get("tool_schemas", _NO_SCHEMAS)
     native = log.select(
         require_count(available_tokens, "available_tokens"),
         keep_recent_turns,
         packed_policy(options.get("evidence_policy", BARE_EVIDENCE)),
-        list(options.get("active_runs", ())),
+        given_texts(options.get("active_runs", ()), "active_runs"),
         counter,
     )
     return native, schemas

@@ -11,6 +11,7 @@ from typing_extensions import Unpack
 
 from runlane._native import HistoryLog
 from runlane.history._bridge import log_of, require_count
+from runlane.history._given import given_texts, require_names
 from runlane.history._policy import BARE_EVIDENCE, EvidencePolicy, packed_policy
 from runlane.history._spans import unit_ends
 from runlane.records import Message
@@ -106,7 +107,8 @@ def compactable_range(
     """Select from a native handle."""
     keep = require_count(keep_recent_turns, "keep_recent_turns")
     evidence = options.get("evidence_policy", BARE_EVIDENCE)
-    policy, active = packed_policy(evidence), list(options.get("active_runs", ()))
+    require_names(options, SelectCompactableHistoryOptions.__annotations__)
+    policy, active = packed_policy(evidence), given_texts(options.get("active_runs", ()), "active_runs")
     leads, end = log.compactable(keep, policy, active)
     if evidence.dangling_calls == "close":
         _, barrier = log.compactable(0, policy, active)
@@ -140,4 +142,5 @@ def is_complete_turn(
     A complete turn starts with a user record, has an answer, every answer in it is evidence, and its calls, results
     and approvals add up; see `EvidencePolicy` for what else may be tolerated.
     """
-    return log_of(turn).is_complete(0, len(turn), packed_policy(evidence_policy), list(active_runs))
+    policy, active = packed_policy(evidence_policy), given_texts(active_runs, "active_runs")
+    return log_of(turn).is_complete(0, len(turn), policy, active)

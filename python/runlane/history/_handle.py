@@ -9,9 +9,10 @@ from typing_extensions import Unpack
 
 from runlane._native import HistoryLog, NativeError
 from runlane.errors import UsageError
-from runlane.history._bridge import raise_refusal
+from runlane.history._bridge import MAX_COUNT, raise_refusal
 from runlane.history._budget import SelectHistoryOptions, Selection, select_log
 from runlane.history._compaction import CompactableRange, SelectCompactableHistoryOptions, compactable_range
+from runlane.history._given import given_texts, require_kind, require_text
 from runlane.history._policy import CallEffects, ProjectionOptions
 from runlane.history._projection import (
     DEFAULT_PROJECTION,
@@ -72,7 +73,7 @@ class History:
         return len(self._log)
 
     def __contains__(self, message_id: object) -> bool:
-        return isinstance(message_id, str) and self._log.find(message_id) is not None
+        return isinstance(message_id, str) and self.index(message_id) is not None
 
     @property
     def revision(self) -> int:
@@ -100,14 +101,19 @@ class History:
         Raises:
             IndexError: There is no such record.
         """
-        message_id = self._log.message_id(index)
+        message_id = self._log.message_id(_place(index))
         if message_id is None:
             raise IndexError(index)
         return message_id
 
     def index(self, message_id: str, /) -> int | None:
         """Return the index of the record with a message id, or None."""
-        return self._log.find(message_id)
+        try:
+            return self._log.find(message_id)
+        except UnicodeEncodeError:
+            return None
+        except TypeError as error:
+            raise UsageError(str(error), argument="message_id") from None
 
     def record(self, index: int, /) -> bytes:
         """Return the stored bytes of one record.
@@ -115,7 +121,7 @@ class History:
         Raises:
             IndexError: There is no such record.
         """
-        record = self._log.record(index)
+        record = self._log.record(_place(index))
         if record is None:
             raise IndexError(index)
         return record
@@ -179,11 +185,12 @@ class History:
             RecordCorruptError, RecordTooNewError: See the class.
             InvalidValueError: A record with this message id is already there, or there is no such index.
         """
+        place = _place(index)
         try:
-            self._log.insert(index, record)
+            self._log.insert(place, record)
         except NativeError as refusal:
             raise_refusal(refusal)
-        except (TypeError, OverflowError) as error:
+        except TypeError as error:
             raise UsageError(str(error), argument="record") from None
 
     def remove(self, message_ids: Iterable[str], /) -> None:
@@ -193,7 +200,7 @@ class History:
             InvalidValueError: No record has one of the ids.
         """
         try:
-            self._log.remove(list(message_ids))
+            self._log.remove(given_texts(message_ids, "message_ids"))
         except NativeError as refusal:
             raise_refusal(refusal)
 
@@ -227,6 +234,8 @@ class History:
             InvalidValueError: An effect is not one of the words, or named by something else.
             UsageError: The handle changed since the selection.
         """
+        if selection is not None:
+            require_kind(selection, Selection, "selection")
         chosen = None if selection is None else selection.native
         projection = project_log(self._log, options, active_runs, effects, files, chosen)
         projection.messages.keep_fragments_in(self._writers)
@@ -260,13 +269,18 @@ class History:
 
         A record that is replaced loses its count. Unknown ids are ignored.
         """
-        found = ((self._log.find(message_id), count) for message_id, count in counts.items())
+        require_kind(counts, Mapping, "counts")
+        for count in counts.values():
+            require_kind(count, TokenCount, "counts")
+        found = ((self.index(message_id), count) for message_id, count in counts.items())
         given = [(place, count.value, count.provenance) for place, count in found if place is not None]
-        self._log.set_counts(self._log.counter(name), given)
+        self._log.set_counts(self._log.counter(require_text(name, "name")), given)
 
     def uncounted(self, name: str, /) -> tuple[str, ...]:
         """Return the message ids of records without a count under this name, in order."""
-        return tuple(self.message_id(place) for place in self._log.uncounted(self._log.counter(name)))
+        return tuple(
+            self.message_id(place) for place in self._log.uncounted(self._log.counter(require_text(name, "name")))
+        )
 
     def compactable(
         self, keep_recent_turns: int, /, **options: Unpack[SelectCompactableHistoryOptions]
@@ -292,7 +306,7 @@ class History:
     def _counted(self, counter: TokenCounter | str) -> int | None:
         """Return where the counts are kept, all of them there; None for the byte bound, which needs none."""
         if isinstance(counter, str):
-            return self._log.counter(counter)
+            return self._log.counter(require_text(counter, "counter"))
         if counter is BYTE_BOUND:
             return None
         place = self._log.counter(counter.name)
@@ -303,3 +317,14 @@ class History:
         if counts:
             self._log.set_counts(place, counts)
         return place
+
+
+def _place(index: object) -> int:
+    """Return an index that the native half takes; one that nothing has for what is out of its range.
+
+    Raises:
+        UsageError: It is no int.
+    """
+    if isinstance(index, bool) or not isinstance(index, int):
+        raise UsageError(f"must be an int, not {type(index).__name__}", argument="index")
+    return index if 0 <= index <= MAX_COUNT else MAX_COUNT

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from runlane.errors import InvalidValueError
+from runlane.history._given import require_kind, require_text
 from runlane.records import MessageStatus
 
 __all__ = [
@@ -117,6 +118,9 @@ class ProjectionOptions:
     provider: str | None = None
 
     def __post_init__(self) -> None:
+        require_kind(self.evidence_policy, EvidencePolicy, "evidence_policy")
+        if self.provider is not None:
+            require_text(self.provider, "provider")
         _require(self.unresolved_file, _UNRESOLVED, "unresolved_file")
         _require(self.interrupted_assistant, _INTERRUPTED, "interrupted_assistant")
         _require(self.leading_assistant, _LEADING, "leading_assistant")
@@ -130,9 +134,13 @@ _INTERRUPTED: Final = ("assistant-marked", "system-note", "omit")
 _LEADING: Final = ("omit", "allow", "error")
 
 
-@functools.lru_cache(maxsize=64)
 def packed_policy(policy: EvidencePolicy, /) -> int:
-    """Return the policy as the native half takes it."""
+    """Return the policy as the native half takes it.
+
+    Raises:
+        UsageError: It is none.
+    """
+    require_kind(policy, EvidencePolicy, "evidence_policy")
     return (
         (policy.failed_assistant == "assistant-marked")
         | (policy.dangling_calls == "close") << 1
@@ -140,9 +148,18 @@ def packed_policy(policy: EvidencePolicy, /) -> int:
     )
 
 
-@functools.lru_cache(maxsize=256)
 def packed_options(options: ProjectionOptions, /) -> int:
-    """Return the options as the native half takes them."""
+    """Return the options as the native half takes them.
+
+    Raises:
+        UsageError: They are none.
+    """
+    require_kind(options, ProjectionOptions, "options")
+    return _packed(options)
+
+
+@functools.lru_cache(maxsize=256)
+def _packed(options: ProjectionOptions, /) -> int:
     return (
         packed_policy(options.evidence_policy)
         | _UNRESOLVED.index(options.unresolved_file) << 3

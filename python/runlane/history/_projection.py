@@ -9,9 +9,11 @@ from typing import Final, Literal, NamedTuple, TypeAlias, cast, overload
 from typing_extensions import override
 
 from runlane._native import ChatFragments, HistoryLog, HistoryPlan, HistorySelection, NativeError
+from runlane.errors import InvalidValueError
 from runlane.history._bridge import log_of, raise_refusal
+from runlane.history._given import given_dict, given_texts, require_kind
 from runlane.history._lazy import LazySequence
-from runlane.history._policy import CallEffects, CallEvidence, ProjectionOptions, packed_options
+from runlane.history._policy import CallEffects, ProjectionOptions, packed_options
 from runlane.models import AnyModelMessage, FileItem, ModelImage
 from runlane.records import Message
 
@@ -276,18 +278,23 @@ def project_log(
     selection: HistorySelection | None,
 ) -> Projection:
     """Project the records of a native handle."""
-    known: dict[str | tuple[str, str], CallEvidence] = dict(effects.items()) if effects else {}
+    if selection is not None:
+        require_kind(selection, HistorySelection, "selection")
+    packed, active = packed_options(options), given_texts(active_runs, "active_runs")
+    known, resolved = given_dict(effects, "effects"), given_dict(files, "files")
     try:
         plan = log.project(
-            packed_options(options),
+            packed,
             options.provider,
-            list(active_runs),
+            active,
             known,
-            dict(files) if files else None,
+            resolved or None,
             selection,
         )
     except NativeError as refusal:
         raise_refusal(refusal)
+    except (TypeError, UnicodeEncodeError) as error:
+        raise InvalidValueError(str(error), argument="effects") from None
     return Projection(plan, files=files)
 
 

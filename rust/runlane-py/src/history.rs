@@ -178,6 +178,10 @@ impl HistoryLog {
         selection: Option<&Bound<'_, HistorySelection>>,
     ) -> PyResult<HistoryPlan> {
         let py = slf.py();
+        if selection.is_some_and(|selection| !selection.get().history.is(slf)) {
+            let problem = "the selection is one of another history";
+            return Err(refused("usage", problem, "selection"));
+        }
         let mut this = slf.try_borrow_mut()?;
         let context = Context {
             active: ActiveRuns::new(active),
