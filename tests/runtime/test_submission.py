@@ -36,7 +36,7 @@ async def test_a_closed_runtime_rejects_all_three_promises_and_writes_nothing() 
     ("given", "error", "field"),
     [
         ([], InvalidValueError, "input.parts"),
-        ([{"type": "text"}], InvalidValueError, "input.parts.0.text.text"),
+        ([{"type": "text"}], InvalidValueError, "input.parts.0.text"),
         ([{"type": "nonsense"}], InvalidValueError, "input.parts.0"),
         (7, UsageError, "input"),
         ({"role": "assistant", "parts": [{"type": "text", "text": "x"}]}, UsageError, "input.role"),
