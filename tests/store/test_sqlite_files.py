@@ -4,7 +4,9 @@ import os
 import stat
 import threading
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
+from typing import Any, cast
 
 import apsw
 import pytest
@@ -260,6 +262,15 @@ async def test_options_are_checked_when_they_are_given(options: dict[str, object
     """An option out of range is refused by name."""
     with pytest.raises(InvalidValueError):
         SqliteOptions(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [None, "x", True, float("nan"), float("inf"), -1, 2**70])
+@pytest.mark.parametrize("name", [field.name for field in fields(SqliteOptions)])
+async def test_an_option_of_another_kind_is_refused(name: str, value: object) -> None:
+    """What is no number, or none that a thread, a timer or a disk can have, is refused by name where it is given."""
+    with pytest.raises(InvalidValueError) as error:
+        SqliteOptions(**cast("dict[str, Any]", {name: value}))
+    assert error.value.argument == name
 
 
 async def test_many_events_are_read_by_one_lookup(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Literal
 
 from runlane.clock import Clock
-from runlane.errors import StoreError
+from runlane.errors import ConversationPurgedError
 from runlane.ids import IdSource
 from runlane.records import (
     JsonObject,
@@ -306,5 +306,5 @@ class NamedOperations(ABC):
         outcome = await self._one(conversation_id, command)
         event = await self.find_event(conversation_id, command.event_id or command.command_id)
         if event is None:
-            raise StoreError(f"a ledger entry of conversation {conversation_id!r} vanished while it was read")
+            raise ConversationPurgedError(conversation_id=conversation_id)  # nothing else takes an entry away
         return AppendedEvent(outcome="applied" if isinstance(outcome, Applied) else "duplicate", event=event)

@@ -41,6 +41,9 @@ T = TypeVar("T")
 _BACKUP_PAGES = 256
 
 
+_LONGEST: Final = 1_000_000
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqliteOptions:
     """How a file is used.
@@ -70,13 +73,16 @@ class SqliteOptions:
     disk_reserve: int = 0
 
     def __post_init__(self) -> None:
-        if self.durability not in {"full", "relaxed"}:
+        if self.durability not in ("full", "relaxed"):
             raise InvalidValueError("must be 'full' or 'relaxed'", argument="durability")
-        for name in ("busy_timeout", "readers", "max_waiting", "lease_ttl", "lease_beat", "read_limit"):
-            if not getattr(self, name) > 0:
-                raise InvalidValueError("must be positive", argument=name)
-        if type(self.disk_reserve) is not int or self.disk_reserve < 0:
-            raise InvalidValueError("must be an integer of at least 0", argument="disk_reserve")
+        for name in ("busy_timeout", "lease_ttl", "lease_beat", "read_limit"):
+            value = getattr(self, name)
+            if type(value) not in {int, float} or not 0 < value <= _LONGEST:
+                raise InvalidValueError(f"must be a time of more than 0 and at most {_LONGEST} seconds", argument=name)
+        for name, least, most in (("readers", 1, 1_000), ("max_waiting", 1, 1 << 31), ("disk_reserve", 0, 1 << 62)):
+            value = getattr(self, name)
+            if type(value) is not int or not least <= value <= most:
+                raise InvalidValueError(f"must be an integer of {least} to {most}", argument=name)
         if self.lease_beat * 2 > self.lease_ttl:
             raise InvalidValueError("must be at most half of lease_ttl", argument="lease_beat")
 
