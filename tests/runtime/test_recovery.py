@@ -9,7 +9,13 @@ from typing_extensions import override
 
 from runlane.contracts import CancelToken
 from runlane.delivery import RunStateEvent
-from runlane.errors import InvalidValueError, RuntimeClosedError, RuntimeConflictError, UsageError
+from runlane.errors import (
+    InvalidValueError,
+    RuntimeClosedError,
+    RuntimeConflictError,
+    RunUnsettledError,
+    UsageError,
+)
 from runlane.records import ControlPart
 from runlane.runtime import (
     Abandon,
@@ -21,7 +27,7 @@ from runlane.runtime import (
     RuntimeConfig,
 )
 from runlane.store import AcquireRun, MemoryStore
-from runlane.testing import Fault, Hold, ScriptedModel, StoreCall
+from runlane.testing import FakeClock, Fault, Hold, ScriptedModel, StoreCall
 from tests.runtime.scenes import CONVERSATION, Scene, held_after, looped, opened, spending
 
 pytestmark = pytest.mark.anyio
@@ -450,3 +456,36 @@ async def test_recovery_tells_what_it_does() -> None:
             await scene.runtime.close()
             states = [event.state async for event in events if isinstance(event, RunStateEvent)]
     assert states == ["queued", "running"]
+
+
+async def test_a_recovery_does_not_wait_for_a_run_it_knows_nothing_of() -> None:
+    """A run that jumped ahead meanwhile, and that nobody starts: the recovery says so after a while and comes back."""
+    clock = FakeClock()
+    async with MemoryStore(clock=clock) as store:
+        [_, queued] = await _orphan(store, also=("second",))
+
+        async def decide(asked: RecoveryInput) -> RecoveryDecision:
+            if asked.run.id != queued:
+                return Abandon(stale_owner=True)
+            async with opened(
+                ScriptedModel("."), store=store, plan=_dies_acquiring, stepwise=True, clock=clock
+            ) as other:
+                await other.runtime.submit(CONVERSATION, "urgent", policy="interrupt-next").admission
+                await anyio.wait_all_tasks_blocked()
+            return "resume"
+
+        async with opened(ScriptedModel("."), store=store, clock=clock) as scene, anyio.create_task_group() as tasks:
+            outcomes: list[RecoveryOutcome] = []
+
+            async def recover() -> None:
+                outcomes.extend(await scene.runtime.recover(decide=decide))
+
+            tasks.start_soon(recover)
+            for _ in range(40):
+                await clock.advance(1.0)
+            assert [outcome.action for outcome in outcomes] == ["abandoned", "failed"]
+            assert isinstance(outcomes[1].error, RunUnsettledError)
+
+
+def _dies_acquiring(call: StoreCall) -> Fault | None:
+    return Fault(kills=True) if any(isinstance(command, AcquireRun) for command in call.commands) else None

@@ -323,7 +323,8 @@ class Acquisition:
         here = self._core.here.get((self._lane.conversation_id, ahead.id))
         if here is not None and here.item is not None and self._core.lanes.is_waiting(here.lane, here.item):
             raise NotYet(here.item)
-        if ahead.conversation_id in self._core.recovering:
+        recovery = self._core.recovering.get(ahead.conversation_id)
+        if recovery is not None and ahead.id in recovery.run_ids:
             return
         if ahead.is_acquired:
             if self._core.incarnation.is_own(ahead.owner_id) or not await self._may_end(ahead):

@@ -54,11 +54,16 @@ ModelSource = (
 
 
 class Progress:
-    """Lets tasks wait for the next step of something."""
+    """Lets tasks wait for the next step of a recovery.
+
+    Attributes:
+        run_ids: The runs it deals with; of any other it knows nothing.
+    """
 
     def __init__(self) -> None:
         """Nothing has happened yet."""
         self._event = anyio.Event()
+        self.run_ids: set[str] = set()
 
     def step(self) -> None:
         """Wake everybody who waits."""

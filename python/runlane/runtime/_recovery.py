@@ -20,7 +20,7 @@ is left alone too.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -189,10 +189,11 @@ class Recovery:
                 break
         return groups
 
-    def announce(self, groups: Iterable[str], /) -> None:
-        """Say which conversations are being dealt with, so that others wait for what comes of it."""
-        for conversation_id in groups:
-            self._core.recovering.setdefault(conversation_id, Progress())
+    def announce(self, groups: dict[str, list[RecoverableDescriptor]], /) -> None:
+        """Say which runs are being dealt with, so that others wait for what comes of it."""
+        for conversation_id, items in groups.items():
+            progress = self._core.recovering.setdefault(conversation_id, Progress())
+            progress.run_ids.update(item.run.id for item in items)
 
     def conclude(self, conversation_id: str, /) -> None:
         """Say that a conversation is dealt with."""

@@ -32,7 +32,7 @@ async def recover_until_done(
         pause = _FIRST_PAUSE
         try:
             while not gate.closed and not await _is_done(await recovery.handle({conversation_id: items})):
-                recovery.announce([conversation_id])
+                recovery.announce({conversation_id: items})
                 await clock.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
                 items = await _left(recovery, conversation_id, items)
