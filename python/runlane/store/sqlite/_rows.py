@@ -158,7 +158,8 @@ class SqliteRows(Rows):
 
     def _run(self, conversation_id: str, row: Values) -> RunRow:
         number, run = run_row(conversation_id, row)
-        self._run_numbers[conversation_id, run.run.id] = number
+        if run.run.is_active:  # no command changes an ended run, nor has it a draft: its number would only take room
+            self._run_numbers[conversation_id, run.run.id] = number
         return run
 
     # --- reading --------------------------------------------------------------------------------------------------
@@ -175,9 +176,6 @@ class SqliteRows(Rows):
         self._load_named(view, names, number)
         view.drafts = {run_id: self.draft(conversation_id, run_id) for run_id in names.drafts}
         view.span = self._span(view, names)
-        if self._cache is not None:
-            for run_id in view.ended:  # no command changes an ended run: its number would only take room
-                self._run_numbers.pop((conversation_id, run_id), None)
         return view
 
     def _load_runs(self, view: View, names: Names) -> None:
@@ -308,9 +306,12 @@ class SqliteRows(Rows):
 
     @override
     def draft(self, conversation_id: str, run_id: str, /) -> tuple[bytes, ...]:
-        if (conversation_id, run_id) not in self._run_numbers and self.run(conversation_id, run_id) is None:
+        key = conversation_id, run_id
+        if key not in self._run_numbers:
+            self.run(conversation_id, run_id)
+        number = self._run_numbers.get(key)
+        if number is None:
             return ()
-        number = self._run_numbers[conversation_id, run_id]
         found = self.cursor.execute(
             "SELECT body FROM draft WHERE key BETWEEN ? AND ? ORDER BY key",
             (number << PATCH_BITS, (number << PATCH_BITS) | PATCH_MASK),
