@@ -1,11 +1,13 @@
 """How inputs join the executing run."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from runlane.delivery import RunStateEvent, TerminalEvent
-from runlane.models import FinishReport
+from runlane.models import AnyModelMessage, FinishReport, ModelMessage
 from runlane.records import Message, ToolApprovalResponsePart
-from runlane.runtime import FilesConfig, RuntimeInput
+from runlane.runtime import RuntimeInput
 from runlane.runtime._injection import Inbox, Offers
 from runlane.testing import Hold, ScriptedModel
 from tests.runtime.injecting import inject_second, standing, tool_call
@@ -163,7 +165,12 @@ async def test_a_run_does_not_take_its_own_offer() -> None:
     """A run takes what other runs offer."""
     offers = Offers()
     offers.offer("r", _message("m"))
-    assert await Inbox(offers, "r", lambda _: True, FilesConfig()).take() == ()
+    assert await Inbox(offers, "r", lambda _: True, _shown).take() == ()
+    assert await Inbox(offers, "other", lambda _: True, _shown).take() == (ModelMessage.user("m"),)
+
+
+async def _shown(messages: Sequence[Message], /) -> tuple[AnyModelMessage, ...]:
+    return tuple(ModelMessage.user(message.text) for message in messages)
 
 
 def _message(name: str) -> Message:

@@ -70,7 +70,7 @@ async def test_two_at_once_are_both_kept_one_as_the_newer(opened: AbstractAsyncC
         assert loaded == [loaded[0]] * 4
         page = await store.read_events(ReadEvents(conversation_id="c1"))
         kept = [event.payload["value"] for event in page.items if event.kind == "state/set"]
-        assert sorted(value["model_id"] for value in kept if isinstance(value, dict)) == ["m0", "m1", "m2", "m3"]
+        assert sorted(str(value["model_id"]) for value in kept if isinstance(value, dict)) == ["m0", "m1", "m2", "m3"]
 
 
 async def test_what_is_no_selection_is_refused_and_the_one_before_stays() -> None:
