@@ -272,7 +272,15 @@ class MemoryDriver(StoreDriver):
     @override
     async def write(self, work: Callable[[Rows], T], conversation_id: str, /) -> T:
         with self._lock:
-            result = work(_MemoryRows(self))
+            before = self.conversations.get(conversation_id)
+            try:
+                result = work(_MemoryRows(self))
+            except BaseException:
+                # A purge puts another conversation in its place; a save is the last that can fail.
+                self.conversations.pop(conversation_id, None)
+                if before is not None:
+                    self.conversations[conversation_id] = before
+                raise
         for event in self._waiting.pop(conversation_id, ()):
             event.set()
         return result

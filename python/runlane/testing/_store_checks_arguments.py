@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import fields, replace
 from datetime import datetime, timedelta, timezone
+from operator import methodcaller
 from typing import Any, Final, cast
 
 from runlane.errors import InvalidValueError, UsageError
@@ -21,17 +22,20 @@ from runlane.store import (
     DraftPatch,
     DriverStore,
     GrownPart,
+    Names,
     PurgeConversation,
+    Purged,
     ReadEvents,
     RecordRunOperation,
     RecoverRun,
     ReplaceCompactedRange,
     RequestRunInterrupt,
+    Rows,
     SeedConversation,
     Store,
 )
 from runlane.testing._store_checks_groups import accepting, acquiring
-from runlane.testing._store_kit import START, Lane, StoreCheck, applied, expect, refused, store_check
+from runlane.testing._store_kit import START, Lane, StoreCheck, applied, expect, refused, same, store_check
 
 __all__ = ["ARGUMENT_CHECKS"]
 
@@ -204,10 +208,72 @@ async def a_cursor_is_one_of_its_list(store: Store) -> None:
         await refused(reader.list(search=cast("str", search)), InvalidValueError)
 
 
+# --- what a driver must do, seen through its own rows --------------------------------------------------------------
+
+
+@store_check()
+async def a_transaction_that_fails_leaves_nothing(store: Store) -> None:
+    """What was written before an error in the same transaction is not there afterwards."""
+    lane = Lane(store)
+    if not isinstance(store, DriverStore):
+        return
+    await lane.turn("a")
+
+    def purge_and_fail(rows: Rows) -> None:
+        rows.purge("c1", "2026-01-01T00:00:00.000Z")
+        raise UsageError("fails after it wrote", argument="work")
+
+    await lane.refused(store.driver.write(purge_and_fail, "c1"))
+
+
+@store_check("c1", "c2")
+async def a_purge_leaves_no_row(store: Store) -> None:
+    """Behind the tombstone is nothing: no receipt, seed, entry, draft or message; other conversations keep theirs."""
+    if not isinstance(store, DriverStore):
+        return
+    names = Names(receipts={"a-key"}, seeds={"s"}, messages={"a-in", "a-out", "s1", "sum"}, runs={"a"}, drafts={"a"})
+    for conversation_id in ("c1", "c2"):
+        lane = Lane(store, conversation_id)
+        await lane.accept("a")
+        await lane.start("a")
+        await lane.say("a", "so far")
+        seeds = [lane.message("s1")]
+        applied(await store.seed_conversation(conversation_id=conversation_id, seed_key="s", inputs=seeds))
+        applied(await lane.try_compact("s1"))
+        if conversation_id == "c1":
+            applied(await lane.try_end("a"))
+    expect(await store.purge_conversation("c1") == Purged(), "it is purged")
+    for conversation_id, left in (("c1", False), ("c2", True)):
+        view = await store.driver.read(methodcaller("view", conversation_id, names))
+        entries = await store.driver.read(methodcaller("entries", conversation_id, 1, 100, 100))
+        found = (
+            view.receipts,
+            view.seeds,
+            view.messages,
+            view.active or view.ended,
+            any(view.drafts.values()),
+            entries,
+        )
+        expect(all(map(bool, found)) == left and any(map(bool, found)) == left, f"{conversation_id} holds {found!r}")
+
+
+@store_check()
+async def a_message_says_when_it_was_changed(store: Store) -> None:
+    """A stored message carries the version that last changed it: the one at which its place became final, too."""
+    lane = Lane(store)
+    await lane.accept("a", "b")
+    await lane.start("a")
+    page = await store.read_messages("c1")
+    same([(item.message_id, item.version) for item in page.items], [("b-in", 2), ("a-in", 3)], "versions")
+
+
 ARGUMENT_CHECKS: tuple[StoreCheck, ...] = (
     every_field_of_a_command_is_of_its_kind,
     a_patch_holds_parts,
     every_argument_is_of_its_kind,
     a_number_may_be_beyond_every_row,
     a_cursor_is_one_of_its_list,
+    a_transaction_that_fails_leaves_nothing,
+    a_purge_leaves_no_row,
+    a_message_says_when_it_was_changed,
 )
