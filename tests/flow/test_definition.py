@@ -83,7 +83,9 @@ def test_w4_every_node_has_a_route() -> None:
 
 
 @pytest.mark.parametrize(
-    "function", [_coroutine, partial(_coroutine), _AsyncCallable(), partial(_AsyncCallable())], ids=str
+    "function",
+    [_coroutine, partial(_coroutine), _AsyncCallable(), partial(_AsyncCallable())],
+    ids=["function", "partial of a function", "callable", "partial of a callable"],
 )
 def test_w5_predicates_and_completions_are_plain_functions(function: Any) -> None:
     """A coroutine function is refused, also within a partial or behind a callable object."""
