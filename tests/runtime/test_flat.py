@@ -14,6 +14,7 @@ import pytest
 from runlane.models import FinishReport, TextDelta
 from runlane.runtime import AgentRuntime, HistoryConfig, RunsConfig, RuntimeConfig
 from runlane.store import MemoryStore, Store
+from runlane.store._rows import Head
 from runlane.store.sqlite import SqliteOptions, SqliteStore
 from runlane.store.sqlite._rows import CachedLane
 from runlane.testing import Hold, ScriptedCall, ScriptedModel, ScriptedStep
@@ -95,7 +96,7 @@ class _Measured:
 
     Attributes:
         tasks: But for the watches, of which there is one or none, and which sleep on for a moment.
-        own: Objects of this project's classes, but for what the SQLite writer remembers of its last lanes.
+        own: Objects of this project's classes, but for what the SQLite writer remembers of some lanes, up to a bound.
         objects: All that the garbage collector knows.
         blocks: Pieces of memory of the interpreter, texts and bytes among them.
         peak: KiB of the process, native memory among it.
@@ -114,7 +115,8 @@ def _measure() -> _Measured:
     return _Measured(
         tasks=sum(not (task.name or "").endswith(" watch") for task in anyio.get_running_tasks()),
         own=sum(
-            str(type(found).__module__).startswith("runlane") and not isinstance(found, CachedLane) for found in objects
+            str(type(found).__module__).startswith("runlane") and not isinstance(found, CachedLane | Head)
+            for found in objects
         ),
         objects=len(objects),
         blocks=sys.getallocatedblocks(),
@@ -139,8 +141,10 @@ async def test_memory_and_tasks_are_flat_over_many_runs(kind: str, tmp_path: Pat
         for number in range(1, rounds + 1):
             conversation_ids = [f"c{number}-{place}" for place in range(_AT_ONCE)]
             await _converse_at_once(runtime, standing, conversation_ids)
+            # The last group of commits, which a thread still holds, is one of a single conversation each time.
+            await _converse_at_once(runtime, standing, [alone := f"c{number}-alone"])
             if isinstance(store, MemoryStore):
-                for conversation_id in conversation_ids:
+                for conversation_id in [*conversation_ids, alone]:
                     del store.driver.conversations[conversation_id]  # type: ignore[attr-defined]
             if number in {rounds // 4, rounds}:
                 assert _held(runtime) == [0] * 9

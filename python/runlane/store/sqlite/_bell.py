@@ -4,8 +4,9 @@ A process that waits for a change binds a datagram socket in a folder beside the
 empty datagram to every socket there. What a datagram says is never trusted: whoever is woken looks into the file.
 Nobody waits on a socket in an event loop, so asyncio and trio never see it.
 
-Where no socket can be bound (the path is too long for one, the folder belongs to somebody else) the keeper looks more
-often instead; a datagram that is lost costs one such look.
+The address of a socket holds about a hundred bytes; where the folder's path is longer, it is addressed through an open
+descriptor of the folder, by way of /proc. Where no socket can be bound (there is no /proc, the folder belongs to
+somebody else) the keeper looks more often instead; a datagram that is lost costs one such look.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ import os
 import select
 import socket
 import stat
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 __all__ = ["Bell"]
 
-_LONGEST_ADDRESS: Final = 100
+_LONGEST_FOLDER: Final = 80
+"""Bytes of a folder's path that leave room for a name."""
 _TRIES: Final = 64
 
 
@@ -57,9 +60,11 @@ class Bell:
         if not os.access(folder, os.X_OK):
             return
         with suppress(OSError):
-            for name in os.listdir(folder):  # noqa: PTH208  once a commit
-                if name != self._address:
-                    self._send(f"{folder}/{name}")
+            names = [name for name in os.listdir(folder) if name != self._address]  # noqa: PTH208  once a commit
+            if names:
+                with _addressable(folder) as short:
+                    for name in names:
+                        self._send(f"{short}/{name}")
 
     def _send(self, address: str) -> None:
         try:
@@ -83,7 +88,7 @@ class Bell:
 
     def listen(self) -> bool:
         """Let other processes ring it; whether they can from now on and could not before."""
-        if self._outside is not None or len(os.fsencode(self._folder)) > _LONGEST_ADDRESS - 20:
+        if self._outside is not None:
             return False
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
@@ -105,11 +110,12 @@ class Bell:
         found = self._folder.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
             return None
-        for number in range(_TRIES):
-            name = f"{os.getpid()}-{number}"
-            with suppress(OSError):
-                listening.bind(os.fspath(self._folder / name))
-                return name
+        with _addressable(os.fspath(self._folder)) as folder:
+            for number in range(_TRIES):
+                name = f"{os.getpid()}-{number}"
+                with suppress(OSError):
+                    listening.bind(f"{folder}/{name}")
+                    return name
         return None
 
     def close(self) -> None:
@@ -123,6 +129,23 @@ class Bell:
             self._folder.rmdir()
         self._inside.close()
         self._button.close()
+
+
+@contextmanager
+def _addressable(folder: str) -> Generator[str]:
+    """Give a folder's path in a form that leaves room for a name in the address of a socket.
+
+    Raises:
+        OSError: The folder is gone.
+    """
+    if len(os.fsencode(folder)) <= _LONGEST_FOLDER:
+        yield folder
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
 
 
 def _drain(bound: socket.socket) -> None:
