@@ -59,7 +59,7 @@ from runlane.store import (
 __all__ = ["Acquired", "Acquisition", "abandon_command", "acquire", "cancel_command", "ended_result"]
 
 _PATIENCE: Final = 10.0
-"""Seconds a queued run ahead that nobody holds may take to move before it counts as left behind."""
+"""Seconds a queued run ahead that nobody holds may take to move before it counts as left behind, for all who wait."""
 
 _LOOK: Final = 1.0
 """Seconds between two looks at who is ahead."""
@@ -110,7 +110,6 @@ class Acquisition:
         self._lane = lane
         self._work = work
         self._signal = signal
-        self._still_since: tuple[int, float] | None = None
         self._left = LeftOpen()
         self._request: RecordedRequest | None = None
         self._operation: RunOperation | None = None
@@ -295,7 +294,7 @@ class Acquisition:
         ahead = active[0] if active else self._work.run
         if ahead.id == self._work.run.id:
             return None
-        await self._expect_progress(ahead, head.version)
+        await self._expect_progress(ahead)
         with anyio.CancelScope() as scope, self._signal.bind(scope):
             await calls.store.wait_for_change(conversation_id, head.version, max_wait=_LOOK)
         if not self._signal.cancelled:
@@ -318,22 +317,23 @@ class Acquisition:
         self._signal = item.token
         return True
 
-    async def _expect_progress(self, ahead: Run, version: int) -> None:
+    async def _expect_progress(self, ahead: Run) -> None:
         """Return if the run ahead will end without our doing."""
         here = self._core.here.get((self._lane.conversation_id, ahead.id))
         if here is not None and here.item is not None and self._core.lanes.is_waiting(here.lane, here.item):
             raise NotYet(here.item)
         recovery = self._core.recovering.get(ahead.conversation_id)
-        if recovery is not None and ahead.id in recovery.run_ids:
+        if recovery is not None and recovery.comes_to(ahead.id):
             return
+        for other in () if recovery is None else recovery.before(ahead.id):
+            if other.item is not None and self._core.lanes.is_waiting(other.lane, other.item):
+                # Not ahead of this run any more; the recovery takes up the one that is once it has seen that.
+                raise NotYet(other.item)
         if ahead.is_acquired:
             if self._core.incarnation.is_own(ahead.owner_id) or not await self._may_end(ahead):
                 raise RunUnsettledError(run=self._work.run, owner_id=self._core.owner_id)
             return
-        now = self._core.clock.monotonic()
-        if self._still_since is None or self._still_since[0] != version:
-            self._still_since = (version, now)
-        elif now - self._still_since[1] >= _PATIENCE:
+        if self._lane.looked(ahead, self._core.clock.monotonic(), within=2 * _LOOK) >= _PATIENCE:
             raise RunUnsettledError(run=self._work.run, owner_id=self._core.owner_id)
 
     async def _may_end(self, run: Run) -> bool:

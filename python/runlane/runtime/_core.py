@@ -54,16 +54,26 @@ ModelSource = (
 
 
 class Progress:
-    """Lets tasks wait for the next step of a recovery.
+    """What the recoveries of one conversation have yet to deal with; lets tasks wait for their next step.
 
     Attributes:
-        run_ids: The runs it deals with; of any other it knows nothing.
+        left: By recovery, the runs it has not dealt with.
+        held_up: Recoveries that come to no other run before this one is acquired, or found to have ended.
     """
 
     def __init__(self) -> None:
         """Nothing has happened yet."""
         self._event = anyio.Event()
-        self.run_ids: set[str] = set()
+        self.left: dict[object, set[str]] = {}
+        self.held_up: dict[object, Work] = {}
+
+    def comes_to(self, run_id: str, /) -> bool:
+        """Whether a recovery will deal with a run, whatever becomes of those that wait for it."""
+        return any(run_id in run_ids for by, run_ids in self.left.items() if by not in self.held_up)
+
+    def before(self, run_id: str, /) -> list[Work]:
+        """Return what has to be acquired before a recovery deals with a run."""
+        return [work for by, work in self.held_up.items() if run_id in self.left.get(by, ())]
 
     def step(self) -> None:
         """Wake everybody who waits."""

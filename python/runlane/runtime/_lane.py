@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Unpack
 
 import anyio
@@ -17,6 +18,15 @@ from runlane.runtime._store_calls import StoreCalls
 from runlane.store import AppendEvent, Applied, Command, Duplicate, Outcome
 
 __all__ = ["ConversationLane"]
+
+
+@dataclass(slots=True)
+class _Standing:
+    """A run that does not move: its id and revision, and when it was first and last seen."""
+
+    key: tuple[str, int]
+    since: float
+    seen: float
 
 
 class ConversationLane:
@@ -41,6 +51,7 @@ class ConversationLane:
         self.is_seeded = False
         self.users = 0
         self.idle_since = 0.0
+        self._standing: _Standing | None = None
 
     async def commit(
         self,
@@ -115,6 +126,23 @@ class ConversationLane:
             version = applied[-1].delta.version
             steps = sum(not isinstance(command, AppendEvent) for command in commands)
             hub.reach(self.conversation_id, version - steps, version)
+
+    def looked(self, run: Run, now: float, /, *, within: float) -> float:
+        """Note that a run was seen at the head of the queue.
+
+        Args:
+            run: As it was seen.
+            now: Monotonic time, in seconds.
+            within: Seconds after which an earlier look does not count any more.
+
+        Returns:
+            For how many seconds it has been seen there without having changed, whoever looked.
+        """
+        key, standing = (run.id, run.revision), self._standing
+        if standing is None or standing.key != key or now - standing.seen > within:
+            standing = self._standing = _Standing(key, now, now)
+        standing.seen = now
+        return now - standing.since
 
     @asynccontextmanager
     async def quiet(self) -> AsyncIterator[None]:

@@ -193,13 +193,17 @@ class Recovery:
         """Say which runs are being dealt with, so that others wait for what comes of it."""
         for conversation_id, items in groups.items():
             progress = self._core.recovering.setdefault(conversation_id, Progress())
-            progress.run_ids.update(item.run.id for item in items)
+            progress.left[self] = {item.run.id for item in items}
 
     def conclude(self, conversation_id: str, /) -> None:
-        """Say that a conversation is dealt with."""
-        progress = self._core.recovering.pop(conversation_id, None)
-        if progress is not None:
-            progress.step()
+        """Say that a conversation is dealt with, as far as this recovery goes."""
+        progress = self._core.recovering.get(conversation_id)
+        if progress is None:
+            return
+        progress.left.pop(self, None)
+        if not progress.left:
+            del self._core.recovering[conversation_id]
+        progress.step()
 
     async def handle(self, groups: dict[str, list[RecoverableDescriptor]], /) -> list[RecoveryOutcome]:
         """Deal with every group; an outcome for each run, groups in their order."""
@@ -228,25 +232,27 @@ class Recovery:
         except Exception as error:  # noqa: BLE001 - reported for each of its runs
             outcomes.extend(self._outcome(item, "failed", error=error) for item in items)
             return
+        progress = self._core.recovering[conversation_id]
         left_alone = False
         for run in active:
             item = by_id.get(run.id)
-            if (conversation_id, run.id) in self._core.here:
-                if item is not None:
-                    outcomes.append(self._outcome(item, "skipped"))
+            is_here = (conversation_id, run.id) in self._core.here
+            left_alone = left_alone or (item is None and not is_here)
+            if item is None:
                 continue
-            if item is None or left_alone:
-                left_alone = True
-                if item is not None:
-                    outcomes.append(self._outcome(item, "skipped"))
-                continue
-            outcome = await self._item(
-                RecoverableDescriptor(conversation_id=conversation_id, run=run, owner_alive=item.owner_alive)
-            )
+            if is_here or left_alone:
+                outcome = self._outcome(item, "skipped")
+            else:
+                outcome = await self._item(
+                    RecoverableDescriptor(conversation_id=conversation_id, run=run, owner_alive=item.owner_alive),
+                    progress,
+                )
+                left_alone = outcome.action in {"skipped", "failed"}
             outcomes.append(outcome)
-            left_alone = outcome.action in {"skipped", "failed"}
+            # Should its lane lose it again, this recovery does not come back to it.
+            progress.left[self].discard(run.id)
 
-    async def _item(self, item: RecoverableDescriptor) -> RecoveryOutcome:
+    async def _item(self, item: RecoverableDescriptor, progress: Progress) -> RecoveryOutcome:
         try:
             with self._gate.passing():
                 asked = RecoveryInput(
@@ -261,7 +267,12 @@ class Recovery:
                 outcome, work = await self._carry_out(item, asked, decision)
             # From here on the lane looks after it, and a close need not wait for its turn to come.
             if work is not None:
-                await work.accepted
+                progress.held_up[self] = work
+                progress.step()
+                try:
+                    await work.accepted
+                finally:
+                    progress.held_up.pop(self, None)
         except Exception as error:  # noqa: BLE001 - one item's failure is its outcome
             return self._outcome(item, "failed", error=error)
         return outcome
@@ -320,8 +331,6 @@ class Recovery:
         lane = self._core.lane_of(run.conversation_id, context)
         work = Work(run=run, context=self._core.config.protocol.parse_context(context), lane=lane)
         enqueue(self._core, self._lanes, work)
-        if progress := self._core.recovering.get(run.conversation_id):
-            progress.step()
         return self._outcome(item, action, result=work.result), work
 
     async def _requeue(self, run: Run) -> Run:
