@@ -460,7 +460,7 @@ async def test_recovery_tells_what_it_does() -> None:
 
 async def test_a_recovery_does_not_wait_for_a_run_it_knows_nothing_of() -> None:
     """A run that jumped ahead meanwhile, and that nobody starts: the recovery says so after a while and comes back."""
-    clock = FakeClock()
+    clock, decided = FakeClock(), anyio.Event()
     async with MemoryStore(clock=clock) as store:
         [_, queued] = await _orphan(store, also=("second",))
 
@@ -472,6 +472,7 @@ async def test_a_recovery_does_not_wait_for_a_run_it_knows_nothing_of() -> None:
             ) as other:
                 await other.runtime.submit(CONVERSATION, "urgent", policy="interrupt-next").admission
                 await anyio.wait_all_tasks_blocked()
+            decided.set()
             return "resume"
 
         async with opened(ScriptedModel("."), store=store, clock=clock) as scene, anyio.create_task_group() as tasks:
@@ -481,6 +482,8 @@ async def test_a_recovery_does_not_wait_for_a_run_it_knows_nothing_of() -> None:
                 outcomes.extend(await scene.runtime.recover(decide=decide))
 
             tasks.start_soon(recover)
+            await decided.wait()
+            await anyio.wait_all_tasks_blocked()
             for _ in range(40):
                 await clock.advance(1.0)
             assert [outcome.action for outcome in outcomes] == ["abandoned", "failed"]

@@ -31,7 +31,9 @@ async def _left_queued(store: MemoryStore, count: int) -> list[str]:
     return [ticket.run_id for ticket in tickets]
 
 
-def _then(outcomes: list[RecoveryOutcome], work: Awaitable[list[RecoveryOutcome]]) -> Callable[[], Coroutine[Any, Any, None]]:
+def _then(
+    outcomes: list[RecoveryOutcome], work: Awaitable[list[RecoveryOutcome]]
+) -> Callable[[], Coroutine[Any, Any, None]]:
     async def recover() -> None:
         outcomes.extend(await work)
 
