@@ -173,6 +173,22 @@ def bench_beside_lang_graph() -> Row:
 
 
 @bench
+def bench_beside_lang_graph_for_longer() -> Row:
+    """1,000 mutations from 100 lanes, synchronous=FULL, beside a tenth as many steps: eight times as fast is 0.8."""
+    own = Bench()
+    executors = _lanes(own)
+    # A thousand of the peer's steps would write 150 MB a round.
+    rival, leave = _lang_graph(LANES, str(own.folder / "rival.db"))
+    own.stack.callback(leave)
+    return Row(
+        ours=lambda: own.run(partial(in_parallel, executors, 10, [])),
+        peers=[Peer("100 steps of LangGraph's SqliteSaver at history 200", rival, at_least(0.8))],
+        clock=time.perf_counter,
+        clean=own.stack.close,
+    )
+
+
+@bench
 def bench_latency() -> Row:
     """99th percentile of a mutation at 100 lanes."""
     own, counter = Bench(), Counter()
