@@ -276,7 +276,7 @@ class MemoryDriver(StoreDriver):
             try:
                 result = work(_MemoryRows(self))
             except BaseException:
-                # A purge puts another conversation in its place; a save is the last that can fail.
+                # A purge puts another conversation in its place; a save is the last that can fail, and fails whole.
                 self.conversations.pop(conversation_id, None)
                 if before is not None:
                     self.conversations[conversation_id] = before

@@ -72,9 +72,12 @@ def transact(rows: Rows, /, conversation_id: str, commands: tuple[Command, ...])
         else:
             outcomes.append(decision)
     if total is not None:
+        removed = {message_id for message_id, _ in total.removed}
+        for index, message_ids in placed:
+            kept = tuple(message_id for message_id in message_ids if message_id not in removed)
+            outcomes[index] = _with_messages(rows, conversation_id, outcomes[index], kept, given)
+        # The last that can fail: a driver that cannot take back what it saved need not.
         rows.save(conversation_id, total)
-    for index, message_ids in placed:
-        outcomes[index] = _with_messages(rows, conversation_id, outcomes[index], message_ids, given)
     return tuple(outcomes)
 
 
@@ -184,15 +187,14 @@ def _with_messages(
     """
     if not isinstance(outcome, Applied):
         return outcome
-    if given.keys() >= set(message_ids):
-        return replace(outcome, delta=replace(outcome.delta, messages=tuple(given[item] for item in message_ids)))
-    bodies = rows.bodies(conversation_id, message_ids)
-    messages = tuple(
-        read_message(conversation_id, row)
-        for message_id in message_ids
-        if (row := bodies.get(message_id)) is not None and row.removed_at is None
-    )
-    return replace(outcome, delta=replace(outcome.delta, messages=messages))
+    unread = tuple(message_id for message_id in message_ids if message_id not in given)
+    stored = {
+        message_id: read_message(conversation_id, row)
+        for message_id, row in (rows.bodies(conversation_id, unread) if unread else {}).items()
+        if row.removed_at is None
+    }
+    found = (given.get(message_id) or stored.get(message_id) for message_id in message_ids)
+    return replace(outcome, delta=replace(outcome.delta, messages=tuple(message for message in found if message)))
 
 
 def read_message(conversation_id: str, row: MessageRow, /) -> Message:
