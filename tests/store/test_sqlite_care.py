@@ -291,6 +291,7 @@ async def test_a_commit_rings_whoever_waits_elsewhere(tmp_path: Path, length: in
         await Lane(other, "c2").accept("a")
         assert not folder.exists()
         assert await _wait_and_commit(one, other)
+        assert one.driver._opened.keeper._bell.is_heard_outside  # type: ignore[union-attr]
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert not folder.exists()
 
