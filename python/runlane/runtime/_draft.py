@@ -6,7 +6,6 @@ came between two checkpoints becomes one piece: a word alone takes six times the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -23,13 +22,12 @@ from runlane.records import (
     Record,
     Run,
     TextPart,
-    ToolCallPart,
     stored_json,
     validated,
 )
 from runlane.store import DraftPatch, GrownPart
 
-__all__ = ["Draft", "DraftMark"]
+__all__ = ["Draft", "DraftMark", "check_storable"]
 
 _AROUND: Final = 4
 """How many containers lie around a part of a stored record, at most."""
@@ -75,7 +73,12 @@ class DraftMark:
     parts: tuple[tuple[_Growing, int, ProviderEnvelope | None] | Part, ...]
 
 
-def _check_storable(record: Record, what: str) -> None:
+def check_storable(record: Record, what: str, /) -> None:
+    """Refuse what has no stored form.
+
+    Raises:
+        InvalidValueError: It has none; names the place in what it is.
+    """
     try:
         stored_json(record, inside=_AROUND)
     except CanonicalJsonError as error:
@@ -126,7 +129,7 @@ class Draft:
         if delta.provider_options is not None:
             given = {"provider": provider_id, "data": delta.provider_options}
             envelope = validated(ProviderEnvelope, given, argument="provider_options")
-            _check_storable(envelope, "reasoning")
+            check_storable(envelope, "reasoning")
         opened = self._reasoning
         if opened is None and delta.phase == "end" and not delta.text and envelope is None:
             return None
@@ -147,7 +150,11 @@ class Draft:
         Raises:
             InvalidValueError: It holds something that has no stored form.
         """
-        _check_storable(part, part.type)
+        check_storable(part, part.type)
+        self._parts.append(part)
+
+    def put(self, part: Part, /) -> None:
+        """Append a whole part that is known to have a stored form."""
         self._parts.append(part)
 
     def cut(self, size: int, /) -> None:
@@ -159,11 +166,6 @@ class Draft:
     def parts(self, start: int = 0, /) -> tuple[Part, ...]:
         """Return the parts from an index on, put together."""
         return tuple(part.part() if isinstance(part, _Growing) else part for part in self._parts[start:])
-
-    @property
-    def call_ids(self) -> Iterator[str]:
-        """The ids of the calls, in order."""
-        return (part.call_id for part in self._parts if isinstance(part, ToolCallPart))
 
     @property
     def saved(self) -> int:

@@ -28,8 +28,9 @@ from runlane.records import (
     validated,
 )
 from runlane.runtime._announcing import RunVoice
-from runlane.runtime._draft import Draft
+from runlane.runtime._draft import Draft, check_storable
 from runlane.runtime._files import FilesConfig, keep_file
+from runlane.runtime._pairing import Pairing
 from runlane.runtime._turn import TurnPart
 
 __all__ = ["ClosedIntake", "Intake"]
@@ -67,9 +68,10 @@ class Intake:
         provider_id: The wire protocol whose parts are taken, for the envelopes of reasoning.
     """
 
-    def __init__(self, draft: Draft, voice: RunVoice, files: FilesConfig, /) -> None:
+    def __init__(self, draft: Draft, pairing: Pairing, voice: RunVoice, files: FilesConfig, /) -> None:
         """Take parts into a draft."""
         self._draft = draft
+        self._pairing = pairing
         self._voice = voice
         self._files = files
         self.provider_id = "unknown"
@@ -78,7 +80,7 @@ class Intake:
         """Take a part; returns what is left to await, if anything is.
 
         Raises:
-            InvalidValueError: The part has no stored form.
+            InvalidValueError: The part has no stored form, or does not fit the calls of the answer.
             ModelProtocolError: It is no part of a response.
             UsageError: Once awaited: it is a file, and nothing is configured to keep it.
         """
@@ -96,12 +98,12 @@ class Intake:
             thought = _repaired(part)
             self._voice.reasoning(thought, self._draft.add_reasoning(thought, self.provider_id))
             return None
-        if isinstance(part, ToolCallPart | ToolResultPart):
-            self._draft.add(part)
-            self._voice.tool(part)
-            return None
-        if isinstance(part, ToolApprovalRequestPart | ToolApprovalResponsePart):
-            self._draft.add(part)
+        if isinstance(part, ToolCallPart | ToolResultPart | ToolApprovalRequestPart | ToolApprovalResponsePart):
+            check_storable(part, part.type)
+            self._pairing.take(part)
+            self._draft.put(part)
+            if isinstance(part, ToolCallPart | ToolResultPart):
+                self._voice.tool(part)
             return None
         return self._take_quietly(part)
 

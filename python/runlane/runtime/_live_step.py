@@ -69,6 +69,7 @@ class LiveStep:
     Attributes:
         finish: What ended the answer, once it has.
         is_silent: Whether it was given up because its provider fell silent.
+        last: The part that came last, or None.
         response: How the provider identified it.
     """
 
@@ -84,6 +85,7 @@ class LiveStep:
         "_writer",
         "finish",
         "is_silent",
+        "last",
         "response",
     )
 
@@ -100,6 +102,7 @@ class LiveStep:
         self._has_output = False
         self.finish: FinishReport | None = None
         self.is_silent = False
+        self.last: ModelPart | None = None
         self.response = ResponseInfo()
 
     def open(
@@ -180,6 +183,7 @@ class LiveStep:
                 watched.heard = None
         self._writer.count_part()
         self._note(part)
+        self.last = part
         return part
 
     def _note_failure(self, error: Exception, origin: FailureOrigin = "provider") -> None:

@@ -9,13 +9,15 @@ from typing import Final
 
 from runlane.contracts import CancelToken, Id, resolve
 from runlane.durability import StepDurability
-from runlane.errors import RunlaneError, UsageError
+from runlane.errors import ModelProtocolError, RunlaneError, UsageError
 from runlane.models import (
     AnyModelMessage,
     ModelFunction,
     ModelPart,
     ModelProviderContext,
+    ReasoningDelta,
     ResolvedModel,
+    TextDelta,
     decide_retry,
 )
 from runlane.observability import StepOutcome
@@ -29,6 +31,7 @@ from runlane.runtime._intake import ClosedIntake, Intake
 from runlane.runtime._late_results import with_late_results
 from runlane.runtime._left_open import LeftOpen
 from runlane.runtime._live_step import FailureOrigin, Failures, LiveStep
+from runlane.runtime._pairing import Pairing, check_tool_part
 from runlane.runtime._request_ledger import ProviderCall, RequestLedger
 from runlane.runtime._retry import retry_scheduled, retry_started
 from runlane.runtime._steps import (
@@ -38,6 +41,7 @@ from runlane.runtime._steps import (
     StepPreparation,
     StepPrompt,
     changed_prompt,
+    check_request,
     first_to_stop,
 )
 from runlane.runtime._tool_calls import RunTools
@@ -106,7 +110,8 @@ class LiveTurn:
         epoch = writer.ownership.owner
         before, told = core.spoken.pop((writer.run.conversation_id, writer.run.id), (epoch, 0))
         self._voice = RunVoice(core.publishing, writer.run, epoch, core.clock, told if before == epoch else 0)
-        self._intake: Intake | ClosedIntake = Intake(writer.draft, self._voice, core.config.files)
+        pairing = Pairing(left)
+        self._intake: Intake | ClosedIntake = Intake(writer.draft, pairing, self._voice, core.config.files)
         self._failures = Failures()
         self._begun = 0
         self._calls = 0
@@ -119,7 +124,7 @@ class LiveTurn:
         self.prompt = prompt
         self.attempt = 1
         self.steps: list[FinishedStep] = []
-        self.tools = RunTools(core, writer, self._voice, signal, context, self.emit, lambda: self.durability)
+        self.tools = RunTools(core, writer, self._voice, signal, context, pairing, self._add, lambda: self.durability)
 
     @property
     def run(self) -> Run:
@@ -207,6 +212,7 @@ class LiveTurn:
             raise UsageError("a step is open already", argument="open_step")
         if model is not None and not isinstance(model, ResolvedModel):
             raise UsageError(f"must be a ResolvedModel or None, not {type(model).__name__}", argument="model")
+        check_request(messages, functions)
         self._asked = model or self.prompt.model
         provider = self._asked.provider
         call = ProviderCall(model=self._asked, attempt=self.attempt, step=self._begun)
@@ -277,9 +283,21 @@ class LiveTurn:
 
     async def emit(self, part: ModelPart | TurnPart, /) -> None:
         """Add to the answer; see `Turn.emit`."""
-        rest = self._intake.take(part)
-        if rest is not None:
-            await rest
+        if not isinstance(part, TextDelta | ReasoningDelta):
+            check_tool_part(part)
+        try:
+            rest = self._intake.take(part)
+            if rest is not None:
+                await rest
+        except ModelProtocolError as error:
+            if self._last is not None and self._last.last is part:
+                raise
+            what = error.detail.removeprefix("the provider yielded ")
+            raise UsageError(f"cannot be emitted: {what}", argument="part") from error
+
+    async def _add(self, part: TurnPart) -> None:
+        """Add what the runtime made itself."""
+        self._intake.take(part)
 
     def close(self) -> None:
         """Take nothing more: the turn is over, whoever the driver has left behind."""
@@ -314,6 +332,8 @@ class LiveTurn:
     async def boundary(self, prompt: StepPrompt | None = None, /) -> Boundary:
         """Take what happened since the last step; see `Turn.boundary`."""
         self._signal.raise_if_cancelled()
+        if prompt is not None and not isinstance(prompt, StepPrompt):
+            raise UsageError(f"must be a StepPrompt or None, not {type(prompt).__name__}", argument="prompt")
         loop = self._core.config.loop
         self._finish_step()
         if self._begun >= loop.max_steps:
@@ -366,6 +386,8 @@ class LiveTurn:
 
     async def restart(self, error: Exception, /) -> bool:
         """Ask whether a failed attempt is tried again; see `Turn.restart`."""
+        if not isinstance(error, Exception):
+            raise UsageError(f"must be an exception, not {type(error).__name__}", argument="error")
         policy = self._core.config.loop.retry
         if policy is None or self._signal.cancelled or self.origin(error) != "provider":
             return False

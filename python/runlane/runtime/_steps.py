@@ -13,8 +13,10 @@ from runlane.models import (
     ChatProvider,
     FinishReport,
     MessageChain,
+    ModelFunction,
     ResolvedModel,
     ResponseInfo,
+    StoredMessages,
     validate_messages,
 )
 from runlane.prompt import Instructions, checked_instructions, system_messages
@@ -33,6 +35,7 @@ __all__ = [
     "StepPrompt",
     "StopPolicy",
     "changed_prompt",
+    "check_request",
     "check_stop_policies",
     "checked_messages",
     "first_to_stop",
@@ -270,6 +273,26 @@ def checked_messages(given: Iterable[object], argument: str, /) -> tuple[AnyMode
     except ModelProtocolError as error:
         raise UsageError(error.detail, argument=argument) from error
     return tuple(messages)
+
+
+def check_request(messages: object, functions: object, /) -> None:
+    """Refuse what is no request; a stored history is not made into objects for it.
+
+    Raises:
+        UsageError: A message or a function is none; names it.
+    """
+    if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
+        raise UsageError(f"must be a sequence of messages, not {type(messages).__name__}", argument="messages")
+    pieces = messages.pieces if isinstance(messages, MessageChain) else (messages,)
+    for piece in pieces:
+        for place, message in enumerate(() if isinstance(piece, StoredMessages) else piece):
+            if not isinstance(message, AnyModelMessage):
+                raise UsageError(f"must be a message, not {type(message).__name__}", argument=f"messages.{place}")
+    if not isinstance(functions, Sequence):
+        raise UsageError(f"must be a sequence of functions, not {type(functions).__name__}", argument="functions")
+    for place, function in enumerate(functions):
+        if not isinstance(function, ModelFunction):
+            raise UsageError(f"must be a ModelFunction, not {type(function).__name__}", argument=f"functions.{place}")
 
 
 def _names(given: Iterable[str] | None, before: frozenset[str] | None) -> frozenset[str] | None:

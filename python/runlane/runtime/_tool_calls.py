@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import anyio
 
@@ -33,6 +33,7 @@ from runlane.runtime._announcing import RunVoice
 from runlane.runtime._core import RuntimeCore
 from runlane.runtime._effects import effect_entry, effect_event_id
 from runlane.runtime._left_open import AnsweredCall, LeftOpen, spoken_rounds
+from runlane.runtime._pairing import Pairing, check_names
 from runlane.runtime._turn import Turn, TurnPart
 from runlane.runtime._turn_writer import TurnWriter, holds
 from runlane.tools import (
@@ -51,9 +52,6 @@ from runlane.tools import (
 __all__ = ["RunTools", "answer_calls"]
 
 Emit: TypeAlias = Callable[[TurnPart], Awaitable[None]]
-
-_LONGEST_ID: Final = 500
-"""Characters of a call's id that are kept where it has to be told from another."""
 
 
 async def answer_calls(
@@ -109,6 +107,7 @@ class RunTools:
         voice: RunVoice,
         signal: CancelToken,
         app: object,
+        pairing: Pairing,
         emit: Emit,
         durability: Callable[[], ToolDurability],
         /,
@@ -121,6 +120,7 @@ class RunTools:
             voice: Tells of calls that were cut off, and of progress.
             signal: Ends calls when it trips.
             app: The application's own value.
+            pairing: Knows the calls of the answer.
             emit: Adds a part to the answer.
             durability: Gives the run's named work, for the tools that want it.
         """
@@ -130,11 +130,11 @@ class RunTools:
         self._voice = voice
         self._signal = signal
         self._app = app
+        self._pairing = pairing
         self._emit = emit
         self._mounted: MountedTools | None = None
         self._proven: set[str | None] = set()
         self._running = 0
-        self._reserved: frozenset[str] = frozenset()
         self.waits = False
         run = writer.run
         self.fence = ToolFenceLifecycle(
@@ -167,29 +167,20 @@ class RunTools:
 
     def functions(self, active: frozenset[str] | None = None, /) -> tuple[ModelFunction, ...]:
         """Return what the model is shown: all tools, or those of them that are named."""
+        check_names(active)
         functions = () if self._mounted is None else self._mounted.functions
         return functions if active is None else tuple(shown for shown in functions if shown.name in active)
 
     def distinct(self, calls: Sequence[ToolCallPart], /) -> tuple[ToolCallPart, ...]:
         """Return calls with ids no earlier call of the run has; see `TurnTools.distinct`."""
-        known = {*self._reserved, *self._writer.draft.call_ids}
-        found: list[ToolCallPart] = []
-        for call in calls:
-            call_id, count = call.call_id, 1
-            while call_id in known:
-                count += 1
-                call_id = f"{call.call_id[:_LONGEST_ID]}~{count}"
-            known.add(call_id)
-            found.append(call if call_id == call.call_id else call.model_copy(update={"call_id": call_id}))
-        return tuple(found)
+        return self._pairing.distinct(calls)
 
     async def answer(
         self, calls: Sequence[ToolCallPart], active: frozenset[str] | None = None, /
     ) -> tuple[ToolResultPart, ...] | None:
         """Carry out calls; see `answer_calls`."""
-        for call in calls:
-            if not isinstance(call, ToolCallPart):
-                raise UsageError(f"must be ToolCallParts, not {type(call).__name__}", argument="calls")
+        check_names(active)
+        self._pairing.start(calls)
         return await self._carry_out([_Plan(await self._admit(call, active)) for call in calls])
 
     async def resume(self, left: LeftOpen, /) -> tuple[AnyModelMessage, ...] | None:
@@ -198,7 +189,6 @@ class RunTools:
         Returns:
             What the model is told of it; None if a call waits for somebody's consent.
         """
-        self._reserved = left.asked_ids
         plans = [await self._reopened(call, left) for call in left.open_calls]
         plans += [await self._answered(entry) for entry in left.unanswered]
         results = await self._carry_out(plans)
@@ -281,7 +271,7 @@ class RunTools:
         if not in_order and self._writer.draft.size == start + len(ordered):
             self._writer.draft.cut(start)
             for result in ordered:
-                self._writer.draft.add(result)
+                self._writer.draft.put(result)
         self.waits = self.waits or any(waits)
         return None if any(waits) else ordered
 

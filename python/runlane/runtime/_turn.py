@@ -92,6 +92,11 @@ class TurnTools(Protocol):
         """Carry out emitted calls of one step and add their results to the answer, in the order of the calls.
 
         None if a call waits for somebody's consent, which ends the turn.
+
+        Raises:
+            UsageError: Something is no call, or `active` no set.
+            InvalidValueError: A call was not emitted in this turn as it is, or has been carried out; no tool was
+                entered.
         """
         ...
 
@@ -162,6 +167,9 @@ class Turn(Protocol):
             messages: What it is told, the instructions included.
             model: Who is asked; the turn's own model by default.
             functions: The tools it may call.
+
+        Raises:
+            UsageError: A step is open already, or an argument is of the wrong kind; nobody was asked.
         """
         ...
 
@@ -169,6 +177,12 @@ class Turn(Protocol):
         """Add to the answer: message parts, events and checkpoints follow.
 
         Fragments of calls, usage, response identity and finish reports add nothing; a whole call is a `ToolCallPart`.
+
+        Raises:
+            UsageError: It is no part; nothing was added.
+            InvalidValueError: A field is malformed, or does not fit what was added before: a call has an id of its own
+                (`tools.distinct`), a result follows its call, once; a request for consent follows its call, once, and
+                an answer its request. Names the field; nothing was added.
         """
         ...
 
