@@ -64,9 +64,9 @@ def test_errors_come_out_as_they_are() -> None:
 
 
 def test_it_is_used_inside_its_with_block() -> None:
-    """Outside of `with` a call is misuse."""
+    """Before `with` a call says what to do."""
     runtime = BlockingRuntime(MemoryStore(), model=ScriptedModel("x"))
-    with pytest.raises(UsageError, match="with BlockingRuntime"):
+    with pytest.raises(RuntimeClosedError, match="enter it first: with BlockingRuntime"):
         runtime.ask("c", "Hi")
 
 

@@ -1,12 +1,12 @@
 """Every option is checked, by name."""
 
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from runlane.errors import InvalidValueError, RuntimeClosedError, UsageError
+from runlane.errors import InvalidValueError, UsageError
 from runlane.runtime import (
     AgentRuntime,
     CloseConfig,
@@ -88,23 +88,3 @@ def test_what_is_no_tool_is_refused_by_its_place(tools: Any, field: str) -> None
     with pytest.raises((UsageError, InvalidValueError)) as caught:
         AgentRuntime(MemoryStore(), model=ScriptedModel("."), tools=tools)
     assert getattr(caught.value, "argument", None) == field
-
-
-@pytest.mark.anyio
-async def test_a_runtime_that_was_not_entered_says_so() -> None:
-    """It is not closed: it was never open."""
-    async with MemoryStore() as store:
-        runtime = AgentRuntime(store, model=ScriptedModel("."))
-        attempts: list[Callable[[], Awaitable[object]]] = [
-            runtime.submit("c", "Hi").result.wait,
-            runtime.resume("c", "r").result.wait,
-            runtime.recover,
-        ]
-        for attempt in attempts:
-            with pytest.raises(RuntimeClosedError, match="enter it first"):
-                await attempt()
-        async with runtime:
-            pass
-        for attempt in (runtime.submit("c", "Hi").result.wait, runtime.recover):
-            with pytest.raises(RuntimeClosedError, match="is closed"):
-                await attempt()

@@ -154,9 +154,9 @@ async def test_after_close_every_submit_is_rejected() -> None:
     async with lanes:
         await lanes.close()
         late = stage.submit(lanes, "k", "b")
-    for item in (early, late):
+    for item, says in ((early, "enter it first: async with LaneCoordinator"), (late, "is closed")):
         for promise in (item.accepted, item.result):
-            with pytest.raises(RuntimeClosedError):
+            with pytest.raises(RuntimeClosedError, match=says):
                 await promise
     assert stage.log == []
 

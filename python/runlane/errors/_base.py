@@ -165,6 +165,6 @@ class RuntimeClosedError(CommandRefusedError):
         super().__init__(message)
 
     @classmethod
-    def not_entered(cls) -> RuntimeClosedError:
-        """Return the error of a runtime that was not entered yet."""
-        return cls("the runtime is not open yet; enter it first: async with AgentRuntime(...) as runtime")
+    def not_entered(cls, by: str = "async with AgentRuntime(...) as runtime") -> RuntimeClosedError:
+        """Return the error of what was not entered yet, and how that is done."""
+        return cls(f"not open yet; enter it first: {by}")

@@ -214,14 +214,14 @@ class BlockingRuntime:
         """Call something in the runtime's thread, and wait for what it gives.
 
         Raises:
-            UsageError: The runtime was not entered, or this is its own thread, which would wait for itself.
-            RuntimeClosedError: It was left.
+            UsageError: This is the runtime's own thread, which would wait for itself.
+            RuntimeClosedError: It was not entered, or was left.
         """
         portal = self._portal
         if portal is None:
             if self._thread is not None:
                 raise RuntimeClosedError
-            raise UsageError("enter it first: with BlockingRuntime(...) as runtime", argument="BlockingRuntime")
+            raise RuntimeClosedError.not_entered("with BlockingRuntime(...) as runtime")
         if threading.get_ident() == self._thread:
             raise UsageError(
                 "its calls block, and this is the thread of the runtime: a tool or callback that uses it must be a "

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Generic, Literal, Self, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Literal, Self, TypeAlias, TypeVar
 
 import anyio
 
@@ -26,6 +26,8 @@ from runlane.runtime._promise import Promise
 from runlane.runtime._waiting import wait_at_most
 
 __all__ = ["CloseResult", "CoordinatedRun", "LaneCoordinator", "LaneItem", "NotYet", "StopReason", "check_budget"]
+
+_ENTER: Final = "async with LaneCoordinator() as lanes"
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -232,7 +234,8 @@ class LaneCoordinator:
             priority: `interrupt-next` goes before every ordinary waiting item.
 
         Returns:
-            The item. After `close` both its promises are rejected with `RuntimeClosedError`.
+            The item. After `close`, and before the coordinator is entered, both its promises are rejected with
+            `RuntimeClosedError`.
         """
         run: CoordinatedRun[A, R] = CoordinatedRun(key)
         self.put(key, LaneItem(create, execute, run.accepted, run.result, priority))
@@ -242,7 +245,8 @@ class LaneCoordinator:
         """Queue an item that brings its own promises."""
         tasks = self._host.tasks
         if self._closed or tasks is None:
-            item.reject(RuntimeClosedError("the coordinator is closed, or was not entered"))
+            closed = RuntimeClosedError("the coordinator is closed; open a new one to submit")
+            item.reject(closed if self._closed else RuntimeClosedError.not_entered(_ENTER))
             return
         lane = self._lanes.get(key)
         if lane is None:

@@ -51,8 +51,10 @@ _CLOSE_WITHIN: Final = 1.0
 class AgentRuntime:
     """Accepts inputs durably, has a model answer them one at a time per conversation, and ends each exactly once.
 
-    Nothing starts before it is entered; leaving it stops what still executes and waits for that (`CloseConfig`). The
-    store must be open while the runtime is; several runtimes, in one process or many, may share one.
+    Nothing starts before it is entered; leaving it stops what still executes and waits for that (`CloseConfig`). What
+    a runtime does it does between the two: before and after, tickets reject with `RuntimeClosedError` and every other
+    method but `close` raises it. Only `subscribe` may come before. The store must be open while the runtime is;
+    several runtimes, in one process or many, may share one.
 
     Example:
         >>> async def main() -> None:
@@ -194,6 +196,15 @@ class AgentRuntime:
         await self._stack.aclose()
         await self._close_provider()
 
+    def _check_entered(self) -> None:
+        """Refuse to act before the runtime is entered, and after it was left.
+
+        Raises:
+            RuntimeClosedError: Says which.
+        """
+        if self._host.tasks is None:
+            raise RuntimeClosedError if self._gate.closed else RuntimeClosedError.not_entered()
+
     async def _close_provider(self) -> None:
         """Release the connections of a provider that was given directly; it opens new ones if it is used again."""
         model = self._core.model
@@ -234,8 +245,8 @@ class AgentRuntime:
             policy: What the input does to the run that executes when it comes in; `RunsConfig.policy` by default.
 
         Returns:
-            The ticket; for a key that is still on its way, the very same one. Once the runtime is closed its promises
-            are rejected with `RuntimeClosedError`.
+            The ticket; for a key that is still on its way, the very same one. Once the runtime is closed, and before
+            it is entered, its promises are rejected with `RuntimeClosedError`.
 
         Raises:
             InvalidValueError, UsageError: An argument is malformed, or what `runs.policy` or `runs.key` chose; names
@@ -371,12 +382,13 @@ class AgentRuntime:
             InvalidValueError, UsageError: An argument is malformed, a role does not fit the placement, or only some of
                 the messages are known. Nothing was written.
             ConversationPurgedError: The conversation was purged.
-            RuntimeClosedError: The runtime is closed.
+            RuntimeClosedError: The runtime is closed, or not entered.
             StoreError: The store failed.
         """
         conversation_id = read_id(conversation_id, "conversation_id")
         one_of(placement, "placement", ("lead", "after-settled"))
         read = seed_messages(conversation_id, seed_key, messages, self._clock.now())
+        self._check_entered()
         with self._gate.passing():
             return await self._control.seed(conversation_id, seed_key, read, placement)
 
@@ -392,9 +404,11 @@ class AgentRuntime:
         Raises:
             RuntimeConflictError: There is no such run.
             InvalidValueError: An id is no identifier; nothing was read.
+            RuntimeClosedError: The runtime is not entered, or was left.
             StoreError: The store failed.
         """
         conversation_id, run_id = read_id(conversation_id, "conversation_id"), read_id(run_id, "run_id")
+        self._check_entered()
         return await self._control.interrupt(conversation_id, run_id)
 
     def stop(self, conversation_id: str, /, *, reason: StopReason = "user-interrupt") -> bool:
@@ -409,11 +423,13 @@ class AgentRuntime:
 
         Raises:
             UsageError, InvalidValueError: An argument is malformed.
+            RuntimeClosedError: The runtime is not entered, or was left.
         """
         if not isinstance(conversation_id, str):
             raise UsageError(f"must be a text, not {type(conversation_id).__name__}", argument="conversation_id")
         if reason not in get_args(StopReason):
             raise InvalidValueError(f"must be one of {', '.join(get_args(StopReason))}", argument="reason")
+        self._check_entered()
         return self._control.stop(conversation_id, reason)
 
     async def cancel(self, conversation_id: str, run_id: str, /) -> Outcome:
@@ -425,9 +441,11 @@ class AgentRuntime:
         Raises:
             RuntimeConflictError: There is no such run.
             InvalidValueError: An id is no identifier; nothing was read.
+            RuntimeClosedError: The runtime is not entered, or was left.
             StoreError: The store failed.
         """
         conversation_id, run_id = read_id(conversation_id, "conversation_id"), read_id(run_id, "run_id")
+        self._check_entered()
         return await self._control.cancel(conversation_id, run_id)
 
     async def abandon(
@@ -447,10 +465,11 @@ class AgentRuntime:
         Raises:
             UsageError: `stale_owner` is not True; nothing was read or written.
             RuntimeConflictError: There is no such run.
-            RuntimeClosedError: The runtime is closed.
+            RuntimeClosedError: The runtime is closed, or not entered.
             StoreError: The store failed.
         """
         conversation_id, run_id = read_id(conversation_id, "conversation_id"), read_id(run_id, "run_id")
+        self._check_entered()
         with self._gate.passing():
             return await self._control.abandon(conversation_id, run_id, expected_revision, stale_owner=stale_owner)
 
@@ -505,16 +524,15 @@ class AgentRuntime:
             runtime, and carry the promise of its result.
 
         Raises:
-            RuntimeClosedError: The runtime is closed.
+            RuntimeClosedError: The runtime is closed, or not entered.
             InvalidValueError, UsageError: `conversation_id` is no identifier, or a limit is out of range.
             StoreError: The list of runs could not be read.
         """
         if conversation_id is not None:
             conversation_id = read_id(conversation_id, "conversation_id")
+        self._check_entered()
         if self._gate.closed:
             raise RuntimeClosedError
-        if self._host.tasks is None:
-            raise RuntimeClosedError.not_entered()
         recovery = Recovery(self._core, self._lanes, self._gate, decide=decide, resolve_context=resolve_context)
         groups = await recovery.collect(
             page_size=page_size, max_runs=max_runs, signal=signal, conversation_id=conversation_id
@@ -551,8 +569,6 @@ def _check_arguments(store: object, model: object, instructions: object, config:
         raise UsageError(f"must be a Store, not {type(store).__name__}", argument="store")
     if not isinstance(model, ChatProvider | ResolvedModel) and not callable(model):
         raise UsageError("must be a ChatProvider, a ResolvedModel or a callable", argument="model")
-    if instructions is not None and not isinstance(instructions, str):
-        raise UsageError("must be a text or None", argument="instructions")
     if instructions is not None and not isinstance(instructions, str):
         raise UsageError("must be a text or None", argument="instructions")
     if instructions:
