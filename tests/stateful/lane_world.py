@@ -12,8 +12,11 @@ import anyio.lowlevel
 from anyio.abc import TaskGroup, TaskStatus
 from typing_extensions import override
 
+from runlane.bridge import WorkflowTurnDriver
+from runlane.contracts import Id
 from runlane.delivery import DurableEvent, Gap, RuntimeEvent
 from runlane.errors import ProviderError, RunlaneError, StoreUnavailableError
+from runlane.flow import AgentWorkflowDefinition, WorkflowContext, WorkflowNode, WorkflowRoute, define_workflow, route
 from runlane.models import (
     AnyModelMessage,
     ChatProvider,
@@ -24,7 +27,17 @@ from runlane.models import (
     RetryPolicy,
     TextDelta,
 )
-from runlane.runtime import AgentRuntime, InputPolicy, LoopConfig, RunsConfig, RunTicket, RuntimeConfig
+from runlane.runner import ModelCallRequest
+from runlane.runtime import (
+    AgentRuntime,
+    InputPolicy,
+    LoopConfig,
+    ManagedLoopDriver,
+    RunsConfig,
+    RunTicket,
+    RuntimeConfig,
+    TurnDriver,
+)
 from runlane.store import MemoryStore
 from runlane.testing import FakeClock, Fault, FaultyStore, StoreCall
 from runlane.tools import ToolDefinition, ToolExecutionContext, tool
@@ -99,7 +112,8 @@ class Tap(ChatProvider):
     ) -> AsyncIterator[AsyncIterator[ModelPart]]:
         number = len(self.asked)
         self.asked.append(Asked(tuple(messages), context.call_number))
-        calls_a_tool = context.call_number <= number % 3
+        # Within a workflow it is the workflow that calls tools.
+        calls_a_tool = bool(context.functions) and context.call_number <= number % 3
 
         async def parts() -> AsyncGenerator[ModelPart, None]:
             for word in range(WORDS):
@@ -115,6 +129,27 @@ class Tap(ChatProvider):
 
         async with aclosing(parts()) as stream:
             yield stream
+
+
+def _workflow_driver() -> TurnDriver:
+    """Return a driver whose workflow says what the model says, with up to two notes taken on the way."""
+
+    async def talk(context: WorkflowContext[Any]) -> dict[str, object]:
+        messages: Sequence[AnyModelMessage] = context.state["messages"]  # type: ignore[assignment]
+        said = (await context.model.call(ModelCallRequest(stage="talk", messages=messages))).value
+        if context.visit <= int(said[1 : said.index(".")]) % 3:
+            await context.model.invoke_tool("note", {})
+            return {"again": True}
+        return {"again": False}
+
+    again: WorkflowRoute[Any] = route("talk", when=lambda context: bool(context.state["again"]), budget=9)
+    node: WorkflowNode[Any] = WorkflowNode(id=Id("talk"), run=talk, routes=(again, route(complete=lambda _: "")))
+    workflow = define_workflow(AgentWorkflowDefinition(id=Id("lanes"), start=Id("talk"), nodes=(node,)))
+    return WorkflowTurnDriver(workflow, None, stream_stages=["talk"])
+
+
+DRIVERS: dict[str, Callable[[], TurnDriver]] = {"loop": ManagedLoopDriver, "workflow": _workflow_driver}
+"""Who answers the runs of a world, by name."""
 
 
 @dataclass
@@ -144,6 +179,7 @@ class World:
 
     Attributes:
         shares: Whether waiting inputs share a successor.
+        driver: Who answers the runs.
         heard: What happened, told by whoever heard of it first.
         listeners: What each listener of each process heard.
         first: Who heard of a commit first.
@@ -154,6 +190,7 @@ class World:
     clock: FakeClock
     tasks: TaskGroup
     shares: bool
+    driver: TurnDriver
     tap: Tap = field(default_factory=Tap)
     seats: list[Seat] = field(default_factory=list)
     tickets: dict[tuple[str, str], list[RunTicket]] = field(default_factory=dict)
@@ -179,6 +216,7 @@ class World:
     async def _live(self, recovers: bool, *, task_status: TaskStatus[Seat]) -> None:  # noqa: FBT001 - started by position
         store = FaultyStore(self.store)
         config = RuntimeConfig(
+            driver=self.driver,
             runs=RunsConfig(coalesce_pending=self.shares),
             loop=LoopConfig(
                 checkpoint_every_events=2,
