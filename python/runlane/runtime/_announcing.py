@@ -42,6 +42,7 @@ from runlane.records import (
 from runlane.runtime._courier import Courier
 from runlane.store import (
     AcceptInput,
+    AppendEvent,
     Applied,
     CancelRun,
     CheckpointRunAssistant,
@@ -127,7 +128,9 @@ def durable_events(
         case CancelRun():
             return [*(_state(run, delta) for run in delta.runs), *_terminal(command.run_id, delta, extras)]
         case _:
-            return [_state(run, delta) for run in delta.runs]
+            # An entry that is found again is answered with the run it speaks of, which it did not change.
+            changed = () if isinstance(command, AppendEvent) else delta.runs
+            return [_state(run, delta) for run in changed]
 
 
 def duplicate_events(duplicate: Duplicate, /) -> list[DurableEvent]:

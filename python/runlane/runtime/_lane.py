@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Unpack
+from typing import Final, Unpack
 
 import anyio
 
-from runlane.delivery import DurableEvent
+from runlane.delivery import DurableEvent, fold_events
+from runlane.errors import StoreError
 from runlane.records import Message, Run
 from runlane.runtime._announcing import Extras, Publishing, duplicate_events, durable_events
 from runlane.runtime._config import HistoryConfig
 from runlane.runtime._lane_records import LaneRecords
 from runlane.runtime._store_calls import StoreCalls
-from runlane.store import AppendEvent, Applied, Command, Duplicate, Outcome
+from runlane.store import (
+    AppendEvent,
+    Applied,
+    CancelRun,
+    Command,
+    CommitRunTerminal,
+    Duplicate,
+    EventEnvelope,
+    Outcome,
+)
 
 __all__ = ["ConversationLane"]
+
+_ENDINGS: Final = (CancelRun, CommitRunTerminal)
 
 
 @dataclass(slots=True)
@@ -113,9 +125,27 @@ class ConversationLane:
         if settled is not None:
             settled(outcomes)
         if self._publishing.wanted(self.conversation_id):
+            recorded = await self._recorded(commands, applied) if attempts > 1 else {}
             self._place(commands, applied, outcomes[-1])
-            self._publishing.tell_all(self._events(commands, applied, outcomes[-1], extras))
+            self._publishing.tell_all(self._events(commands, applied, outcomes[-1], extras, recorded))
         return outcomes
+
+    async def _recorded(self, commands: Sequence[Command], applied: list[Applied]) -> dict[str, list[DurableEvent]]:
+        """Return what ended runs, as the ledger tells it, by command.
+
+        A command that is found again under its own id is answered with its own run alone: neither with the answer that
+        was written, nor with the runs that ended with it.
+        """
+        ends = (command for command, _ in zip(commands, applied, strict=False) if isinstance(command, _ENDINGS))
+        try:
+            found = [(end, await self._find(end.command_id)) for end in ends]
+        except StoreError:
+            # It is on record, and whoever listens finds it there; to fail now would say that it is not.
+            return {}
+        return {end.command_id: fold_events(entry) for end, entry in found if entry is not None}
+
+    async def _find(self, event_id: str) -> EventEnvelope | None:
+        return await self._calls.read(lambda store: store.find_event(self.conversation_id, event_id))
 
     def _place(self, commands: Sequence[Command], applied: list[Applied], last: Outcome) -> None:
         """Say which versions are told next, so that listeners look up what others committed before them."""
@@ -151,14 +181,20 @@ class ConversationLane:
             yield
 
     def _events(
-        self, commands: Sequence[Command], applied: list[Applied], last: Outcome, extras: Extras
+        self,
+        commands: Sequence[Command],
+        applied: list[Applied],
+        last: Outcome,
+        extras: Extras,
+        recorded: Mapping[str, list[DurableEvent]],
     ) -> list[DurableEvent]:
         if isinstance(last, Duplicate):
             return duplicate_events(last)
         return [
             event
             for command, outcome in zip(commands, applied, strict=False)
-            for event in durable_events(self.conversation_id, command, outcome, **extras)
+            for event in recorded.get(command.command_id)
+            or durable_events(self.conversation_id, command, outcome, **extras)
         ]
 
     async def mentions(self, word: str, /) -> list[Message]:
