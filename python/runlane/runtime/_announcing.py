@@ -42,7 +42,6 @@ from runlane.records import (
 from runlane.runtime._courier import Courier
 from runlane.store import (
     AcceptInput,
-    AppendEvent,
     Applied,
     CancelRun,
     CheckpointRunAssistant,
@@ -128,9 +127,7 @@ def durable_events(
         case CancelRun():
             return [*(_state(run, delta) for run in delta.runs), *_terminal(command.run_id, delta, extras)]
         case _:
-            # An entry that is found again is answered with the run it speaks of, which it did not change.
-            changed = () if isinstance(command, AppendEvent) else delta.runs
-            return [_state(run, delta) for run in changed]
+            return [_state(run, delta) for run in delta.runs]
 
 
 def duplicate_events(duplicate: Duplicate, /) -> list[DurableEvent]:
@@ -200,7 +197,7 @@ def _checkpoint(
 
 
 def _terminal(run_id: str, delta: Delta, extras: Extras, sent: Message | None = None) -> list[DurableEvent]:
-    """Return the terminal event; a commit that was sent twice answers without the message that was `sent`."""
+    """Return the terminal event; an answer that was compacted before its commit was sent twice is the one `sent`."""
     run = next(run for run in delta.runs if run.id == run_id)
     message = next((message for message in delta.messages if message.run_id == run_id), sent)
     if run.terminal_reason is None or message is None:

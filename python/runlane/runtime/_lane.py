@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final, Unpack
+from typing import Unpack
 
 import anyio
 
-from runlane.delivery import DurableEvent, fold_events
-from runlane.errors import StoreError
+from runlane.delivery import DurableEvent
 from runlane.records import Message, Run
 from runlane.runtime._announcing import Extras, Publishing, duplicate_events, durable_events
 from runlane.runtime._config import HistoryConfig
 from runlane.runtime._lane_records import LaneRecords
 from runlane.runtime._store_calls import StoreCalls
-from runlane.store import (
-    AppendEvent,
-    Applied,
-    CancelRun,
-    Command,
-    CommitRunTerminal,
-    Duplicate,
-    EventEnvelope,
-    Outcome,
-)
+from runlane.store import AppendEvent, Applied, Command, Duplicate, Outcome
 
 __all__ = ["ConversationLane"]
-
-_ENDINGS: Final = (CancelRun, CommitRunTerminal)
 
 
 @dataclass(slots=True)
@@ -115,7 +103,7 @@ class ConversationLane:
         outcomes, attempts = await self._calls.apply_counted(self.conversation_id, commands)
         applied = [outcome for outcome in outcomes if isinstance(outcome, Applied)]
         if attempts > 1:
-            # What is found again under its own id is answered without the messages it wrote.
+            # What is found again under its own id is answered with its runs as they are by now.
             self.records.doubt()
         elif len(applied) == len(commands):
             for outcome in applied:
@@ -125,27 +113,9 @@ class ConversationLane:
         if settled is not None:
             settled(outcomes)
         if self._publishing.wanted(self.conversation_id):
-            recorded = await self._recorded(commands, applied) if attempts > 1 else {}
             self._place(commands, applied, outcomes[-1])
-            self._publishing.tell_all(self._events(commands, applied, outcomes[-1], extras, recorded))
+            self._publishing.tell_all(self._events(commands, applied, outcomes[-1], extras))
         return outcomes
-
-    async def _recorded(self, commands: Sequence[Command], applied: list[Applied]) -> dict[str, list[DurableEvent]]:
-        """Return what ended runs, as the ledger tells it, by command.
-
-        A command that is found again under its own id is answered with its own run alone: neither with the answer that
-        was written, nor with the runs that ended with it.
-        """
-        ends = (command for command, _ in zip(commands, applied, strict=False) if isinstance(command, _ENDINGS))
-        try:
-            found = [(end, await self._find(end.command_id)) for end in ends]
-        except StoreError:
-            # It is on record, and whoever listens finds it there; to fail now would say that it is not.
-            return {}
-        return {end.command_id: fold_events(entry) for end, entry in found if entry is not None}
-
-    async def _find(self, event_id: str) -> EventEnvelope | None:
-        return await self._calls.read(lambda store: store.find_event(self.conversation_id, event_id))
 
     def _place(self, commands: Sequence[Command], applied: list[Applied], last: Outcome) -> None:
         """Say which versions are told next, so that listeners look up what others committed before them."""
@@ -181,20 +151,14 @@ class ConversationLane:
             yield
 
     def _events(
-        self,
-        commands: Sequence[Command],
-        applied: list[Applied],
-        last: Outcome,
-        extras: Extras,
-        recorded: Mapping[str, list[DurableEvent]],
+        self, commands: Sequence[Command], applied: list[Applied], last: Outcome, extras: Extras
     ) -> list[DurableEvent]:
         if isinstance(last, Duplicate):
             return duplicate_events(last)
         return [
             event
             for command, outcome in zip(commands, applied, strict=False)
-            for event in recorded.get(command.command_id)
-            or durable_events(self.conversation_id, command, outcome, **extras)
+            for event in durable_events(self.conversation_id, command, outcome, **extras)
         ]
 
     async def mentions(self, word: str, /) -> list[Message]:

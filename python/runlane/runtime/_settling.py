@@ -128,10 +128,7 @@ def _absorptions(ending: Ending, inbox: Inbox) -> tuple[Absorption, ...]:
 
 
 def _settle_absorbed(core: RuntimeCore, closing: CommitRunTerminal, applied: Applied, result: RunResult) -> None:
-    """Give the runs that were absorbed their answer; they wait in the lane here, for that is where they were offered.
-
-    One that is not told here, because the reply of the commit was lost, finds out from its record when its turn comes.
-    """
+    """Give the runs that were absorbed their answer; they wait in the lane here, for that is where they were offered."""
     for run in applied.delta.runs:
         work = core.here.get((run.conversation_id, run.id))
         if run.absorbed_into_run_id == closing.run_id and work is not None and work.item is not None:
@@ -173,7 +170,7 @@ def _closing(core: RuntimeCore, writer: TurnWriter, ending: Ending, metrics: Run
 def _won(closing: CommitRunTerminal, applied: Applied, ending: Ending, metrics: RunMetrics) -> RunResult:
     """Return the result of the execution whose commit ended the run.
 
-    A commit that was sent twice, because its reply was lost, is answered without the message it wrote.
+    A commit that was sent twice is answered without an answer that was compacted meanwhile.
     """
     ended = next(changed for changed in applied.delta.runs if changed.id == closing.run_id)
     written = (message for message in applied.delta.messages if message.run_id == closing.run_id)

@@ -7,10 +7,10 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from pydantic import JsonValue, ValidationError
+from pydantic import ValidationError
 
 from runlane.errors import RecordCorruptError, UsageError
-from runlane.records import AdmissionReceipt, JsonObject, Message, Ownership
+from runlane.records import AdmissionReceipt, JsonObject, Message, Ownership, Run
 from runlane.store._bodies import decode, decode_object, digest, same_content
 from runlane.store._commands import (
     AcceptInput,
@@ -27,7 +27,8 @@ from runlane.store._commands import (
     SeedConversation,
 )
 from runlane.store._driver import Rows
-from runlane.store._ledger import TRANSITION, Transition
+from runlane.store._ledger import TRANSITION, Transition, TransitionRecord
+from runlane.store._order import in_order
 from runlane.store._outcomes import Applied, Conflict, Delta, Duplicate, Outcome
 from runlane.store._reducer import advance, names, reduce
 from runlane.store._rows import Changes, EventRow, MessageRow, ReceiptRow, View
@@ -54,7 +55,7 @@ def transact(rows: Rows, /, conversation_id: str, commands: tuple[Command, ...])
     """Carry out commands in order, all of them or none; see `Store.apply`."""
     view = rows.view(conversation_id, names(commands))
     outcomes: list[Outcome] = []
-    placed: list[tuple[int, tuple[str, ...]]] = []
+    placed: list[tuple[int, Applied, tuple[str, ...]]] = []
     given: dict[str, Message] = {}
     total: Changes | None = None
     for command in commands:
@@ -67,15 +68,15 @@ def transact(rows: Rows, /, conversation_id: str, commands: tuple[Command, ...])
                 total = _merged(total, decision.changes)
             given.update((message.id, message) for message in decision.outcome.delta.messages)
             if decision.placed:
-                placed.append((len(outcomes), decision.placed))
+                placed.append((len(outcomes), decision.outcome, decision.placed))
             outcomes.append(decision.outcome)
         else:
             outcomes.append(decision)
     if total is not None:
         removed = {message_id for message_id, _ in total.removed}
-        for index, message_ids in placed:
+        for index, applied, message_ids in placed:
             kept = tuple(message_id for message_id in message_ids if message_id not in removed)
-            outcomes[index] = _with_messages(rows, conversation_id, outcomes[index], kept, given)
+            outcomes[index] = _with_messages(rows, conversation_id, applied, kept, given)
         # The last that can fail: a driver that cannot take back what it saved need not.
         rows.save(conversation_id, total)
     return tuple(outcomes)
@@ -111,16 +112,31 @@ def _again(rows: Rows, view: View, command: Command, found: EventRow) -> Applied
     what = f"ledger entry {found.event_id!r} of conversation {view.conversation_id!r}"
     payload = decode_object(found.body, what=what)
     _refuse_another(command, found, payload)
-    run_id = payload.get("run_id")
-    row = rows.run(view.conversation_id, run_id) if isinstance(run_id, str) else None
-    delta = Delta(version=found.version, seq=found.seq, runs=() if row is None else (row.run,))
-    if payload.get("type") != "acquire":
+    delta = Delta(version=found.version, seq=found.seq)
+    if isinstance(command, AppendEvent):
         return Applied(delta=delta)
-    applied = Applied(delta=delta, ownership=_ownership(payload, what))
-    if row is None:
-        return applied
-    answered = _with_messages(rows, view.conversation_id, applied, row.run.input_message_ids)
-    return answered if isinstance(answered, Applied) else applied
+    record = _transition(payload, what)
+    ended = () if record.absorbed is None else (absorbed.run_id for absorbed in record.absorbed)
+    own = () if record.run_id is None else (record.run_id,)
+    runs = {row.run.id: row.run for row in in_order(rows.runs(view.conversation_id, (*own, *ended)))}
+    delta = replace(delta, runs=tuple(runs.values()), removed=record.removed or ())
+    applied = Applied(delta=delta, ownership=_ownership(record, what))
+    return _with_messages(rows, view.conversation_id, applied, _written(record, runs))
+
+
+def _written(record: TransitionRecord, runs: Mapping[str, Run]) -> tuple[str, ...]:
+    """Return the messages that a transition is answered with: what it wrote, or what the executor is to be shown."""
+    if record.type == "acquire":
+        return tuple(message_id for run in runs.values() for message_id in run.input_message_ids)
+    one = () if record.message is None or record.type == "checkpoint" else (record.message.id,)
+    return (*one, *(message.id for message in record.messages or ()))
+
+
+def _transition(payload: JsonObject, what: str) -> TransitionRecord:
+    try:
+        return TransitionRecord.model_validate(payload)
+    except ValidationError:
+        raise RecordCorruptError(f"{what} is no transition") from None
 
 
 def _refuse_another(command: Command, found: EventRow, payload: JsonObject) -> None:
@@ -139,12 +155,10 @@ def _refuse_another(command: Command, found: EventRow, payload: JsonObject) -> N
         raise UsageError(f"{command.command_id!r} was used by another command", argument="command_id")
 
 
-def _ownership(payload: JsonObject, what: str) -> Ownership:
-    facts: dict[str, JsonValue] = {
-        "owner": payload.get("owner_id"),
-        "fencing_token": payload.get("fencing_token"),
-        "lane_epoch": payload.get("lane_epoch"),
-    }
+def _ownership(record: TransitionRecord, what: str) -> Ownership | None:
+    if record.type != "acquire":
+        return None
+    facts = {"owner": record.owner_id, "fencing_token": record.fencing_token, "lane_epoch": record.lane_epoch}
     try:
         return Ownership.model_validate(facts)
     except ValidationError:
@@ -172,10 +186,10 @@ def _merged(total: Changes | None, more: Changes) -> Changes:
 def _with_messages(
     rows: Rows,
     conversation_id: str,
-    outcome: Outcome,
+    outcome: Applied,
     message_ids: tuple[str, ...],
     given: Mapping[str, Message] = MappingProxyType({}),
-) -> Outcome:
+) -> Applied:
     """Put messages that just got their place into an outcome's delta; those compacted meanwhile stay out.
 
     Args:
@@ -185,8 +199,6 @@ def _with_messages(
         message_ids: What got its place.
         given: What the same transaction brought, which is not read again.
     """
-    if not isinstance(outcome, Applied):
-        return outcome
     unread = tuple(message_id for message_id in message_ids if message_id not in given)
     stored = {
         message_id: read_message(conversation_id, row)

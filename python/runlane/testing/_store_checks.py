@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from runlane.testing._store_checks_admission import ADMISSION_CHECKS
+from runlane.testing._store_checks_again import AGAIN_CHECKS
 from runlane.testing._store_checks_arguments import ARGUMENT_CHECKS
 from runlane.testing._store_checks_groups import GROUP_CHECKS
 from runlane.testing._store_checks_history import HISTORY_CHECKS
@@ -18,6 +19,7 @@ STORE_CHECKS: Final[tuple[StoreCheck, ...]] = (
     *ADMISSION_CHECKS,
     *RUN_CHECKS,
     *GROUP_CHECKS,
+    *AGAIN_CHECKS,
     *ARGUMENT_CHECKS,
     *HISTORY_CHECKS,
     *SHARED_CHECKS,
