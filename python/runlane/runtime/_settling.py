@@ -128,7 +128,7 @@ def _absorptions(ending: Ending, inbox: Inbox) -> tuple[Absorption, ...]:
 
 
 def _settle_absorbed(core: RuntimeCore, closing: CommitRunTerminal, applied: Applied, result: RunResult) -> None:
-    """Give the runs that were absorbed their answer; they wait in the lane here, for that is where they were offered."""
+    """Give the runs that were absorbed their answer; they wait in the lane here, where they were offered."""
     for run in applied.delta.runs:
         work = core.here.get((run.conversation_id, run.id))
         if run.absorbed_into_run_id == closing.run_id and work is not None and work.item is not None:
