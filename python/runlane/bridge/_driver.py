@@ -13,8 +13,8 @@ from runlane.bridge._nodes import DurableNodes, Streamed
 from runlane.bridge._provider import TurnProvider
 from runlane.bridge._tools import WAITS_FOR_CONSENT, TurnToolInvoker
 from runlane.canonical import canonical_record_json
-from runlane.clock import Clock, SystemClock
-from runlane.contracts import CancelToken, Id, require_sync, sync_result
+from runlane.clock import Clock
+from runlane.contracts import CancelToken, Id, clock_or_system, ids_or_random, require_sync, sync_result
 from runlane.diagnostics import CreateDiagnosticsOptions, create_diagnostics
 from runlane.errors import AbortedError, BudgetError, ContextOverflowError, UsageError
 from runlane.flow import (
@@ -24,7 +24,7 @@ from runlane.flow import (
     AgentWorkflow,
     RequestRuntime,
 )
-from runlane.ids import IdSource, RandomIds
+from runlane.ids import IdSource
 from runlane.models import ModelPart, ResolvedModel, TextDelta, repair_text, repair_value
 from runlane.records import TextPart, ToolResultPart
 from runlane.runner import ModelOutputEvent
@@ -117,8 +117,8 @@ class WorkflowTurnDriver(Generic[App]):
         self._models = None if models is None else dict(models)
         self._options = options or AgentCoreEngineOptions()
         self._diagnostics = diagnostics
-        self._clock = clock or SystemClock()
-        self._ids = ids or RandomIds()
+        self._clock = clock_or_system(clock)
+        self._ids = ids_or_random(ids)
 
     @property
     def name(self) -> str:

@@ -12,6 +12,13 @@ from runlane.contracts._contexts import (
 )
 from runlane.contracts._error_views import ErrorContext, ErrorInfo, annotate_error, error_contexts, get_error_info
 from runlane.contracts._issues import Issue
+from runlane.contracts._kinds import (
+    clock_or_system,
+    ids_or_random,
+    require_callable,
+    require_kind,
+    require_port,
+)
 from runlane.contracts._receipts import (
     InvocationMetadata,
     InvocationResult,
@@ -84,13 +91,18 @@ __all__ = [
     "ToolResult",
     "Verdict",
     "annotate_error",
+    "clock_or_system",
     "elapsed_ms",
     "error_contexts",
     "get_error_info",
+    "ids_or_random",
     "is_async_callable",
+    "require_callable",
     "require_id",
+    "require_kind",
     "require_limit",
     "require_passed",
+    "require_port",
     "require_seconds",
     "require_sync",
     "resolve",

@@ -23,7 +23,7 @@ import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup
 
-from runlane.contracts import MaybeAwaitable, require_sync, resolve, stray_ends
+from runlane.contracts import MaybeAwaitable, require_callable, require_kind, require_sync, resolve, stray_ends
 from runlane.errors import InvalidValueError, UsageError
 
 __all__ = ["BoundedSink", "DropReason", "SinkDrop", "SinkError", "SinkLimits", "SinkStatus", "let_go"]
@@ -172,11 +172,12 @@ class BoundedSink(Generic[E]):
         for name, function in (("write", write), ("prepare", prepare or write)):
             if not callable(function):
                 raise UsageError("must be callable", argument=name)
+        require_callable(check, argument="check")
         for name, hook in (("on_drop", on_drop), ("on_sink_error", on_sink_error)):
             if hook is not None:
                 require_sync(hook, argument=name)
         self._write = write
-        self._limits = limits
+        self._limits = require_kind(limits, SinkLimits, argument="limits")
         self._prepare = prepare
         self._check = check
         self._on_drop = on_drop

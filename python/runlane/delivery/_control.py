@@ -25,6 +25,7 @@ from typing import Any, Final, Literal
 
 from pydantic import JsonValue
 
+from runlane.contracts import require_kind
 from runlane.delivery._cursor import ConversationCursor, advance_conversation_cursor
 from runlane.delivery._events import (
     AssistantDeltaEvent,
@@ -36,6 +37,7 @@ from runlane.delivery._events import (
     TerminalEvent,
     ToolProgressEvent,
     ToolStatusEvent,
+    TransientEvent,
 )
 from runlane.records import Snapshot
 
@@ -118,6 +120,8 @@ def reduce_control_event(
         >>> views["c"].resync_required
         True
     """
+    require_kind(views, Mapping, argument="views")
+    require_kind(given, Snapshot | Gap | DurableEvent | TransientEvent, argument="given")
     before = views.get(given.conversation_id, ControlView())
     if isinstance(given, Snapshot):
         after = _loaded(before, given)

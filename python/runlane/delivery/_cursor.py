@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
+from runlane.contracts import require_kind
 from runlane.delivery._events import DurableEvent, RuntimeEvent, TransientEvent
 
 __all__ = [
@@ -107,8 +108,10 @@ def advance_event_cursor(cursor: EventCursor, event: RuntimeEvent, /) -> CursorA
         >>> first.status, advance_event_cursor(first.cursor, event).status
         ('accepted', 'duplicate')
     """
+    require_kind(cursor, EventCursor, argument="cursor")
     if isinstance(event, DurableEvent):
         return _advance_durable(cursor, event)
+    require_kind(event, TransientEvent, argument="event")
     last = None
     if cursor.runtime_epoch is not None and cursor.sequence is not None:
         last = RunPosition(cursor.runtime_epoch, cursor.sequence)
@@ -122,8 +125,10 @@ def advance_conversation_cursor(
     cursor: ConversationCursor, event: RuntimeEvent, /
 ) -> CursorAdvance[ConversationCursor]:
     """Return what an event of any run of the conversation means; pure."""
+    require_kind(cursor, ConversationCursor, argument="cursor")
     if isinstance(event, DurableEvent):
         return _advance_durable(cursor, event)
+    require_kind(event, TransientEvent, argument="event")
     last = cursor.runs.get(event.run_id)
     status = _transient_status(last, event)
     if status == "duplicate":

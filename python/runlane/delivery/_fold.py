@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final, TypedDict
 
+from runlane.contracts import require_kind
 from runlane.delivery._events import (
     AdmissionEvent,
     CheckpointEvent,
@@ -40,6 +41,7 @@ class _Common(TypedDict):
 
 def placeholder_for(run: Run, /) -> AssistantPlaceholder:
     """Return what stands for the answer of a run that has none yet."""
+    require_kind(run, Run, argument="run")
     return AssistantPlaceholder(
         id=run.assistant_message_id,
         conversation_id=run.conversation_id,
@@ -55,6 +57,7 @@ def fold_events(entry: EventEnvelope, /) -> list[DurableEvent]:
     A checkpoint's text is not part of the ledger: its event comes back without patch and draft, and its metrics have
     the spend only.
     """
+    require_kind(entry, EventEnvelope, argument="entry")
     if entry.kind != _TRANSITION:
         return []
     record = TransitionRecord.model_validate(entry.payload)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from runlane.contracts import MaybeAwaitable
+from runlane.contracts import MaybeAwaitable, require_kind
 from runlane.delivery._bounded import BoundedSink, SinkDrop, SinkError, SinkLimits
 from runlane.delivery._events import DurableEvent, RuntimeEvent, TransientEvent
 from runlane.errors import InvalidValueError, UsageError
@@ -48,6 +48,7 @@ class EventSink(BoundedSink[RuntimeEvent]):
 
     def __init__(self, config: EventSinkConfig, /) -> None:
         """Prepare a sink; enter it before the first event."""
+        require_kind(config, EventSinkConfig, argument="config")
         super().__init__(
             config.write,
             limits=config,

@@ -10,8 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, TypeVar
 
-from runlane.clock import Clock, SystemClock
-from runlane.contracts import Id, TimestampMs, require_id, require_sync, sync_result, timestamp_ms
+from runlane.clock import Clock
+from runlane.contracts import (
+    Id,
+    TimestampMs,
+    clock_or_system,
+    ids_or_random,
+    require_id,
+    require_sync,
+    sync_result,
+    timestamp_ms,
+)
 from runlane.diagnostics._bounds import DiagnosticLimits, bound_text, bound_value
 from runlane.diagnostics._steps import (
     RecordedSubStep,
@@ -22,7 +31,7 @@ from runlane.diagnostics._steps import (
     SubStepProgress,
 )
 from runlane.errors import InvalidValueError, MissingEntryError, OutOfTurnError, UsageError
-from runlane.ids import IdSource, RandomIds
+from runlane.ids import IdSource
 
 __all__ = ["ScopedSubFlowLogger", "SubFlowLog", "SubFlowLogger", "SubSteps"]
 
@@ -99,8 +108,8 @@ class SubFlowLogger:
             require_sync(on_progress, argument="on_progress")
         self._limits = limits
         self._on_progress = on_progress
-        self._clock = clock or SystemClock()
-        self._ids = ids or RandomIds()
+        self._clock = clock_or_system(clock)
+        self._ids = ids_or_random(ids)
         self._entries: list[RecordedSubStep] = []
         self._steps: dict[Id, RecordedSubStep] = {}
         self._reported: dict[Id, Id] = {}

@@ -12,8 +12,16 @@ import anyio
 from pydantic import JsonValue
 
 from runlane.canonical import canonical_json, decode_lossless, encode_lossless
-from runlane.clock import Clock, SystemClock
-from runlane.contracts import CancelToken, MaybeAwaitable, require_id, resolve, stray_ends, timestamp_ms
+from runlane.clock import Clock
+from runlane.contracts import (
+    CancelToken,
+    MaybeAwaitable,
+    clock_or_system,
+    require_id,
+    resolve,
+    stray_ends,
+    timestamp_ms,
+)
 from runlane.durability._effects import Effect, EffectOutcome, carry_out
 from runlane.durability._records import (
     DURABILITY_STEP_EVENT_KIND,
@@ -109,7 +117,7 @@ class StepDurability:
         self._run_id = require_id(run_id, argument="run_id")
         self._signal = signal
         self._subscribe = subscribe
-        self._clock = clock or SystemClock()
+        self._clock = clock_or_system(clock)
         self._room = room_of(store)
         self._log = DurabilityLog(store, conversation_id, run_id, append=append, since_version=execution_sequence)
         self._parking = anyio.Lock(fast_acquire=True)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 from typing_extensions import override
 
+from runlane.contracts import ids_or_random
 from runlane.errors import InvalidValueError, ProviderError
-from runlane.ids import IdSource, RandomIds
+from runlane.ids import IdSource
 from runlane.models._endpoint import Endpoint, read_refusal
 from runlane.models._failure import ErrorReply, provider_error
 from runlane.models._http import HttpClient, HttpRequest, HttpTimeouts, is_loopback
@@ -50,7 +51,7 @@ class HttpProvider(ChatProvider):
             raise InvalidValueError("must not be empty", argument="model")
         self.model_id = endpoint.model
         self._endpoint = endpoint
-        self._ids = ids or RandomIds()
+        self._ids = ids_or_random(ids)
         self._client = HttpClient(
             provider=endpoint.provider,
             timeouts=timeouts,

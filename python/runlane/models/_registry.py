@@ -12,7 +12,8 @@ from typing import Annotated, Final, Literal, TypeAlias, TypedDict
 from pydantic import Field
 from typing_extensions import Unpack, override
 
-from runlane.clock import Clock, SystemClock
+from runlane.clock import Clock
+from runlane.contracts import clock_or_system
 from runlane.errors import (
     InvalidValueError,
     ModelNotUsableError,
@@ -295,7 +296,7 @@ def validate_model_snapshot(
         ModelSnapshotStaleError: It is too old, or dated in the future.
     """
     checked = validated(ModelRegistrySnapshot, snapshot, argument="snapshot")
-    age = ((clock or SystemClock()).now() - checked.observed_at).total_seconds()
+    age = (clock_or_system(clock).now() - checked.observed_at).total_seconds()
     if age < 0 or age > policy.max_age:
         raise ModelSnapshotStaleError(age=age, max_age=policy.max_age)
     return checked

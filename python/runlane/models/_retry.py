@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import isfinite
 
+from runlane.contracts import require_kind
 from runlane.errors import InvalidValueError, ModelError, ProviderError, UsageError
 from runlane.models._failure import ProviderFailure, classify_provider_failure
 
@@ -132,10 +133,11 @@ def decide_retry(policy: RetryPolicy | None, error: object, /, *, attempt: int) 
         attempt: The number of the failed attempt, 1 for the first.
 
     Raises:
-        UsageError: The policy's delay is no number.
+        UsageError: The policy's delay is no number, or an argument is of the wrong kind.
         InvalidValueError: It is negative or not finite, or `attempt` is below 1.
     """
-    if attempt < 1:
+    require_kind(policy, RetryPolicy | None, argument="policy")
+    if require_kind(attempt, int, argument="attempt") < 1:
         raise InvalidValueError(f"must be at least 1, got {attempt}", argument="attempt")
     failure = classify_provider_failure(error)
     stated = error.retryable if isinstance(error, ModelError) else None

@@ -13,6 +13,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from runlane.delivery import Gap, RuntimeEvent, Subscription
 from runlane.errors import RuntimeClosedError, UsageError
 from runlane.runtime._config import RuntimeConfig
+from runlane.runtime._config_checks import one_of
 from runlane.runtime._core import ModelSource
 from runlane.runtime._inputs import InputLike
 from runlane.runtime._policies import InputPolicy
@@ -59,7 +60,11 @@ class BlockingRuntime:
             config: See `AgentRuntime`.
             recover_on_start: See `AgentRuntime`.
             backend: The event loop to run in the thread.
+
+        Raises:
+            UsageError, InvalidValueError: See `AgentRuntime`; or `backend` is no event loop.
         """
+        one_of(backend, "backend", ("asyncio", "trio"))
         self._store = store
         self._runtime = AgentRuntime(
             store,

@@ -28,7 +28,7 @@ import anyio
 from pydantic import TypeAdapter, ValidationError
 
 from runlane.canonical import canonical_record_json
-from runlane.contracts import resolve
+from runlane.contracts import require_kind, resolve
 from runlane.errors import InvalidValueError, StoreError, UsageError
 from runlane.history import (
     CompactableHistory,
@@ -76,7 +76,7 @@ class StructuredCompaction(Generic[S]):
 
     def __init__(self, config: StructuredCompactionConfig[S], /) -> None:
         """Compact by a configuration."""
-        self.config = config
+        self.config = require_kind(config, StructuredCompactionConfig, argument="config")
         self._adapter: TypeAdapter[S] = TypeAdapter(config.schema)
         self._back_off = BackOff(config.back_off)
 

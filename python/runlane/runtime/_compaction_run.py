@@ -10,7 +10,8 @@ from typing import Final
 import anyio
 
 from runlane.clock import Clock
-from runlane.errors import RunlaneError
+from runlane.contracts import require_callable, require_id, require_kind, require_port
+from runlane.errors import RunlaneError, UsageError
 from runlane.history import History
 from runlane.ids import IdSource
 from runlane.models import add_usage
@@ -37,8 +38,12 @@ def compaction_is_due(compact: Compact | None, conversation_id: str, history: Hi
         history: The records at hand.
         store: Where the conversation is.
     """
+    require_callable(compact, argument="compact")
     if compact is None:
         return False
+    require_id(conversation_id, argument="conversation_id")
+    require_kind(history, History, argument="history")
+    require_kind(store, Store, argument="store")
     probe: Callable[[str, History, Store], bool] | None = getattr(compact, "is_due", None)
     return probe is None or probe(conversation_id, history, store)
 
@@ -68,8 +73,15 @@ async def compact_in_run(
         clock: Dates it.
 
     Raises:
+        UsageError: An argument of the wrong kind; nothing was called.
         Exception: What `compact` raised; the run fails. What `record` raised.
     """
+    for name, function in (("compact", compact), ("record", record), ("spend", spend)):
+        if not callable(function):
+            raise UsageError(f"must be callable, not {type(function).__name__}", argument=name)
+    require_kind(context, CompactionContext, argument="context")
+    require_port(ids, IdSource, argument="ids")
+    require_port(clock, Clock, argument="clock")
     started = RunOperation(
         operation_id=ids.new("operation"), kind="compaction", phase="started", started_at=clock.now()
     )

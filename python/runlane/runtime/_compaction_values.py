@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Literal, Protocol, TypeAlias, TypeVar
 
-from runlane.contracts import CancelToken, MaybeAwaitable
+from runlane.contracts import CancelToken, MaybeAwaitable, require_kind, require_port
 from runlane.errors import InvalidValueError, UsageError
 from runlane.history import (
     RUNTIME_EVIDENCE,
@@ -125,9 +125,9 @@ class CompactionProbe:
 
     def __init__(self, history: History, counter: TokenCounter, policy: EvidencePolicy, /) -> None:
         """Look at a handle."""
-        self._history = history
-        self._counter = counter
-        self._policy = policy
+        self._history = require_kind(history, History, argument="history")
+        self._counter = require_port(counter, TokenCounter, argument="counter")
+        self._policy = require_kind(policy, EvidencePolicy, argument="policy")
         self.records = len(history)
         self.stored_bytes = history.stored_bytes
 
@@ -244,6 +244,8 @@ class StructuredCompactionConfig(Generic[S]):
                 raise UsageError("must be callable or None", argument=name)
         if not callable(self.summarize):
             raise UsageError("must be callable", argument="summarize")
+        require_kind(self.evidence_policy, EvidencePolicy, argument="evidence_policy")
+        require_port(self.counter, TokenCounter, argument="counter")
         if self.due is None and self.threshold is None:
             raise UsageError("give due or threshold: when is a conversation too large?", argument="due")
         if isinstance(self.back_off, bool) or not isinstance(self.back_off, int | float):

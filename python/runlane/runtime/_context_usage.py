@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from runlane.contracts import require_kind
 from runlane.models import ResolvedModel
 from runlane.records import Usage, UsageValue
 
@@ -36,6 +37,8 @@ def context_usage(model: ResolvedModel, last_step: Usage | None, /) -> ContextUs
         last_step: What the step before it spent (`ResolvedModel.usage_of`), handed over with that step, so that it
             does not depend on who reads the stream when; None before the first.
     """
+    require_kind(model, ResolvedModel, argument="model")
+    require_kind(last_step, Usage | None, argument="last_step")
     used = _NOTHING_YET if last_step is None else last_step.input_tokens
     if last_step is not None and not model.provider.input_includes_cache:
         used = _with_cache(last_step)

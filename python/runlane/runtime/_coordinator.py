@@ -17,8 +17,8 @@ from typing import Any, Final, Generic, Literal, Self, TypeAlias, TypeVar
 
 import anyio
 
-from runlane.clock import Clock, SystemClock
-from runlane.contracts import CancelToken
+from runlane.clock import Clock
+from runlane.contracts import CancelToken, clock_or_system
 from runlane.errors import InvalidValueError, RuntimeClosedError, UsageError
 from runlane.records import QueuePriority
 from runlane.runtime._host import TaskHost
@@ -177,7 +177,7 @@ class LaneCoordinator:
         Args:
             clock: Measures the budgets of `close`; the system's by default.
         """
-        self._clock: Clock = clock or SystemClock()
+        self._clock = clock_or_system(clock)
         self._lanes: dict[str, _Lane] = {}
         self._host = TaskHost()
         self._entered = False

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from runlane.contracts import MaybeAwaitable
+from runlane.contracts import MaybeAwaitable, require_port
 from runlane.errors import UsageError
 from runlane.models import BYTE_BOUND, AnyModelMessage, TokenCounter
 from runlane.prompt import AdaptInstructions, OversizePolicy, PromptSection
@@ -69,6 +69,7 @@ class HistoryConfig:
         if self.max_tokens is not None and self.max_tokens != "window":
             whole(self.max_tokens, "history.max_tokens", least=0)
         whole(self.keep_recent_turns, "history.keep_recent_turns", least=0)
+        require_port(self.counter, TokenCounter, argument="history.counter")
         for name in ("compact", "project"):
             value: object = getattr(self, name)
             if value is not None and not callable(value):
@@ -111,6 +112,8 @@ class PromptConfig:
             raise UsageError("must be a tuple of PromptSection", argument="prompt.sections")
         if self.adapt_instructions is not None and not callable(self.adapt_instructions):
             raise UsageError("must be callable or None", argument="prompt.adapt_instructions")
+        if self.counter is not None:
+            require_port(self.counter, TokenCounter, argument="prompt.counter")
         whole(self.reserved_output, "prompt.reserved_output", least=0)
         for name in ("attachments", "provider_overhead"):
             if not isinstance(getattr(self, name), TokenCount):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from runlane.contracts import require_id, require_kind, require_port
 from runlane.errors import InvalidValueError
 from runlane.models import ModelCapability, ModelRegistry, ModelSelectionStore, ResolvedModel
 from runlane.records import JsonObject
@@ -29,6 +30,7 @@ class ModelChoice:
     Raises:
         UnknownModelError, ModelNotUsableError: The default cannot serve; found out at once rather than in a run.
         InvalidValueError: A word that is no capability.
+        UsageError: An argument of the wrong kind.
     """
 
     def __init__(
@@ -40,11 +42,13 @@ class ModelChoice:
         capabilities: Iterable[ModelCapability] = (),
         metadata_key: str = "model",
     ) -> None:
-        self.registry = registry
-        self.default = default
+        self.registry = require_kind(registry, ModelRegistry, argument="registry")
+        self.default: str = require_id(default, argument="default")
+        if selections is not None:
+            require_port(selections, ModelSelectionStore, argument="selections")
         self._selections = selections
-        self._capabilities = tuple(capabilities)
-        self._metadata_key = metadata_key
+        self._capabilities = tuple(require_kind(capabilities, Iterable, argument="capabilities"))
+        self._metadata_key = require_kind(metadata_key, str, argument="metadata_key")
         registry.preflight(default, self._capabilities)
 
     async def __call__(self, request: ModelRequest[object], /) -> ResolvedModel:

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from runlane.contracts import require_kind
 from runlane.errors import InvalidValueError, RecordCorruptError
 from runlane.models import ModelSelection
 from runlane.records import JsonObject, validated
@@ -50,7 +51,7 @@ class LedgerModelSelectionStore:
 
     def __init__(self, store: Store, /) -> None:
         """Keep selections beside the conversations they are of."""
-        self._store = store
+        self._store = require_kind(store, Store, argument="store")
         self._known: OrderedDict[str, int] = OrderedDict()
 
     async def load(self, conversation_id: str, /) -> ModelSelection | None:

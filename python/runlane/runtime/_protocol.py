@@ -22,10 +22,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, Unpack, cast
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import PydanticUserError, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from runlane.contracts import MaybeAwaitable, resolve
+from runlane.contracts import MaybeAwaitable, require_kind, resolve
 from runlane.errors import InvalidValueError, UsageError
 from runlane.records import (
     COMPLETING_REASONS,
@@ -118,12 +118,12 @@ class AgentProtocol(Generic[C]):
             terminal_acceptance: See the table of this module.
 
         Raises:
-            UsageError: `terminal_acceptance` is none of its forms.
+            UsageError: `terminal_acceptance` is none of its forms, or pydantic cannot read a type.
         """
         if not callable(terminal_acceptance) and terminal_acceptance not in _WORDS:
             raise UsageError(f"must be {' or '.join(_WORDS)} or a function", argument="terminal_acceptance")
-        self._context: TypeAdapter[C] | None = _adapter(context)
-        self._metadata: TypeAdapter[Any] | None = _adapter(input_metadata)
+        self._context: TypeAdapter[C] | None = _adapter(context, "context")
+        self._metadata: TypeAdapter[Any] | None = _adapter(input_metadata, "input_metadata")
         self.terminal_acceptance: TerminalAcceptance = terminal_acceptance
 
     def parse_context(self, raw: object, /) -> C:
@@ -156,6 +156,7 @@ def define_protocol(**options: Unpack[ProtocolConfig]) -> AgentProtocol[Any]:
 
 def has_terminal_output(message: Message, /, *, reason: TerminalReason = "success") -> bool:
     """Whether an answer says something: what `require-output` asks for."""
+    require_kind(message, Message, argument="message")
     kinds: tuple[type[object], ...] = (FilePart, ProviderPart)
     if reason == "policy_stop":
         kinds = (*kinds, ToolCallPart, ToolResultPart)
@@ -183,8 +184,13 @@ async def is_accepted(acceptance: TerminalAcceptance, answer: TerminalAcceptance
     return verdict
 
 
-def _adapter(kind: type[C] | TypeAdapter[C] | None) -> TypeAdapter[C] | None:
-    return kind if kind is None or isinstance(kind, TypeAdapter) else TypeAdapter(kind)
+def _adapter(kind: type[C] | TypeAdapter[C] | None, argument: str) -> TypeAdapter[C] | None:
+    if kind is None or isinstance(kind, TypeAdapter):
+        return kind
+    try:
+        return TypeAdapter(kind)
+    except PydanticUserError as error:
+        raise UsageError(f"must be a type pydantic can read: {error.message}", argument=argument) from error
 
 
 def _read(adapter: TypeAdapter[C], raw: object, argument: str) -> C:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from runlane.contracts import require_id, require_kind
 from runlane.models import RetryDecision, RetryPolicy, decide_retry
 from runlane.records import JsonObject
 from runlane.store import AppendEvent, Store
@@ -55,9 +56,13 @@ async def record_retry_decision(
         The decision; a caller waits `delay` seconds before the next attempt.
 
     Raises:
-        UsageError, InvalidValueError: The policy gave no usable delay; nothing was recorded.
+        UsageError, InvalidValueError: The policy gave no usable delay, or an argument is malformed; nothing was
+            recorded.
         StoreError: The entry could not be written.
     """
+    require_kind(store, Store, argument="store")
+    require_id(conversation_id, argument="conversation_id")
+    require_id(run_id, argument="run_id")
     decision = decide_retry(policy, error, attempt=attempt)
     if decision.retries:
         command = retry_scheduled(

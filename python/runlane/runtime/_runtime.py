@@ -9,11 +9,11 @@ from typing import Final, Self, get_args
 
 import anyio
 
-from runlane.clock import Clock, SystemClock
-from runlane.contracts import CancelToken
+from runlane.clock import Clock
+from runlane.contracts import CancelToken, clock_or_system, ids_or_random
 from runlane.delivery import EventCursor, EventHub, Subscription, check_after
 from runlane.errors import InvalidValueError, RuntimeClosedError, UsageError
-from runlane.ids import IdSource, RandomIds
+from runlane.ids import IdSource
 from runlane.models import ChatProvider, ResolvedModel
 from runlane.runtime._announcing import Publishing
 from runlane.runtime._approval_answers import approval_key, check_key
@@ -98,11 +98,11 @@ class AgentRuntime:
             InvalidValueError: `instructions` is no text that can be stored.
         """
         _check_arguments(store, model, instructions, config)
-        _check_sources(clock, ids, recover_on_start)
+        _check_flag(recover_on_start)
         self._store = store
         self._config = config or RuntimeConfig()
-        self._clock: Clock = clock or SystemClock()
-        self._ids: IdSource = ids or RandomIds()
+        self._clock = clock_or_system(clock)
+        self._ids = ids_or_random(ids)
         self._recovers = recover_on_start
         delivery = self._config.delivery
         self._hub = EventHub()
@@ -577,9 +577,6 @@ def _check_arguments(store: object, model: object, instructions: object, config:
         raise UsageError("must be a RuntimeConfig or None", argument="config")
 
 
-def _check_sources(clock: object, ids: object, recover_on_start: object) -> None:
-    for argument, value, names in (("clock", clock, ("now", "monotonic", "sleep")), ("ids", ids, ("new",))):
-        if value is not None and not all(callable(getattr(value, name, None)) for name in names):
-            raise UsageError(f"must have {', '.join(names)}, or be None", argument=argument)
+def _check_flag(recover_on_start: object) -> None:
     if not isinstance(recover_on_start, bool):
         raise UsageError("must be True or False", argument="recover_on_start")

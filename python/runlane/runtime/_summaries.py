@@ -15,6 +15,7 @@ from runlane.models import (
     model_protocol_error,
 )
 from runlane.runtime._compaction_values import Summarised, SummaryRequest
+from runlane.runtime._config_checks import seconds
 from runlane.runtime._steps import resolved_model
 
 __all__ = ["summarize_with"]
@@ -46,7 +47,7 @@ def summarize_with(
         idle_timeout: Seconds of silence after which the summary fails; None waits for ever.
 
     Raises:
-        UsageError: `model` is no model.
+        UsageError, InvalidValueError: `model` is no model, `instructions` no text, or `idle_timeout` no time.
 
     Example:
         >>> from runlane.runtime import StructuredCompaction, StructuredCompactionConfig
@@ -63,6 +64,7 @@ def summarize_with(
     writer = resolved_model(model, "model")
     if not isinstance(instructions, str):
         raise UsageError("must be text", argument="instructions")
+    seconds(idle_timeout, "idle_timeout", optional=True)
 
     async def summarize(request: SummaryRequest[str]) -> Summarised[str]:
         projection = request.project()

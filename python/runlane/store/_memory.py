@@ -13,7 +13,8 @@ from typing import TypeVar
 import anyio
 from typing_extensions import override
 
-from runlane.clock import Clock, SystemClock
+from runlane.clock import Clock
+from runlane.contracts import clock_or_system
 from runlane.errors import UsageError
 from runlane.ids import IdSource
 from runlane.store._driver import ConversationQuery, MessageQuery, Rows, StoreDriver
@@ -247,7 +248,7 @@ class MemoryDriver(StoreDriver):
     def __init__(self, *, clock: Clock | None = None) -> None:
         self.conversations: dict[str, _Conversation] = {}
         self.owners: dict[str, bool] = {}
-        self._clock = clock or SystemClock()
+        self._clock = clock_or_system(clock)
         self._lock = threading.RLock()
         self._waiting: dict[str, set[anyio.Event]] = {}
 

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeVar
 
+from runlane.contracts import require_kind
 from runlane.errors import InvalidValueError
 from runlane.records import Message
 from runlane.store._driver import ConversationQuery, MessageQuery, Rows
@@ -75,7 +76,7 @@ class ConversationReader:
     """
 
     def __init__(self, store: DriverStore) -> None:
-        self._driver = store.driver
+        self._driver = require_kind(store, DriverStore, argument="store").driver
 
     async def list(self, *, limit: int = 50, cursor: str | None = None, search: str | None = None) -> ConversationPage:
         """Return conversations, newest input first and equal ones by id.

@@ -11,9 +11,10 @@ from typing import Final, Self
 
 from typing_extensions import override
 
-from runlane.clock import Clock, SystemClock
+from runlane.clock import Clock
+from runlane.contracts import clock_or_system, ids_or_random, require_kind, require_port
 from runlane.errors import InvalidValueError
-from runlane.ids import IdSource, RandomIds
+from runlane.ids import IdSource
 from runlane.records import ConversationHead, Message, Run, Snapshot, format_timestamp
 from runlane.store import _reads
 from runlane.store._commands import Command, PurgeConversation, ReadEvents
@@ -69,14 +70,17 @@ class DriverStore(Store):
         clock: Dates the commands of the named operations; the system's by default.
         ids: Names them; random by default.
 
+    Raises:
+        UsageError: An argument of the wrong kind.
+
     Example:
         >>> store = DriverStore(MemoryDriver())  # doctest: +SKIP
     """
 
     def __init__(self, driver: StoreDriver, *, clock: Clock | None = None, ids: IdSource | None = None) -> None:
-        self.driver = driver
-        self.clock = clock or SystemClock()
-        self.ids = ids or RandomIds()
+        self.driver = require_port(driver, StoreDriver, argument="driver")
+        self.clock = clock_or_system(clock)
+        self.ids = ids_or_random(ids)
 
     @override
     async def __aenter__(self) -> Self:
@@ -220,4 +224,5 @@ async def purge_conversation(
     store: Store, conversation_id: str, /, *, expected_version: int | None = None
 ) -> PurgeResult:
     """Remove everything a store keeps under a conversation id; see `Store.purge`."""
+    require_kind(store, Store, argument="store")
     return await store.purge_conversation(conversation_id, expected_version=expected_version)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import anyio
 import anyio.lowlevel
 
+from runlane.contracts import require_kind
 from runlane.errors import InvalidValueError
 
 __all__ = ["FakeClock"]
@@ -28,7 +29,7 @@ class FakeClock:
 
     def __init__(self, start: datetime = _START) -> None:
         """Start at an aware instant, and at 0 monotonic seconds."""
-        self._start = start
+        self._start = require_kind(start, datetime, argument="start")
         self._elapsed = 0.0
         self._jumped = timedelta()
         self._sleepers: list[tuple[float, int, anyio.Event]] = []

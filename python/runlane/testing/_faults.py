@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 from pydantic import JsonValue
 from typing_extensions import override
 
+from runlane.contracts import require_kind
 from runlane.errors import InvalidValueError
 from runlane.records import JsonObject
 from runlane.testing._replies import ReceivedRequest, Reply
@@ -65,6 +66,8 @@ class SlowAnswer:
 
     def __post_init__(self) -> None:
         """Refuse a pace that never ends or never begins."""
+        require_kind(self.text, str, argument="text")
+        require_kind(self.tokens_per_second, int | float, argument="tokens_per_second")
         if not 0 < self.tokens_per_second < float("inf"):
             raise InvalidValueError("must be a positive finite number", argument="tokens_per_second")
 
@@ -120,7 +123,7 @@ class StreamCut:
 
     def __post_init__(self) -> None:
         """Refuse a negative length."""
-        if self.after_bytes < 0:
+        if require_kind(self.after_bytes, int, argument="after_bytes") < 0:
             raise InvalidValueError("must be 0 or more", argument="after_bytes")
 
     def reply(self, request: ReceivedRequest) -> Reply:
@@ -145,7 +148,7 @@ class HttpFailure:
 
     def __post_init__(self) -> None:
         """Refuse a status that is no failure."""
-        if self.status not in _FAILURES:
+        if require_kind(self.status, int, argument="status") not in _FAILURES:
             raise InvalidValueError(f"{self.status} is no failure (400 to 599)", argument="status")
 
     def reply(self, _request: ReceivedRequest) -> Reply:

@@ -10,6 +10,7 @@ from typing import Literal, Self, TypeAlias, TypeVar
 
 from typing_extensions import override
 
+from runlane.contracts import require_callable, require_kind
 from runlane.errors import StoreClosedError
 from runlane.records import ConversationHead, Message, Run, Snapshot
 from runlane.store import (
@@ -91,7 +92,8 @@ class FaultyStore(Store):
             inner: The real store.
             plan: Asked at every call what goes wrong with it; None: nothing does.
         """
-        self.inner = inner
+        self.inner = require_kind(inner, Store, argument="inner")
+        require_callable(plan, argument="plan")
         self.clock = inner.clock
         self.ids = inner.ids
         self.plan = plan

@@ -11,7 +11,7 @@ from typing import Final, Protocol, TypeAlias
 
 import anyio
 
-from runlane.contracts import CancelToken
+from runlane.contracts import CancelToken, require_sync
 from runlane.errors import RunlaneError
 from runlane.models import ChatProvider, FinishReport, ModelMessage, ModelPart, ModelProviderContext, TextDelta
 from runlane.testing._faults import (
@@ -67,6 +67,7 @@ async def check_model(maker: ModelMaker, /) -> None:
         maker: Gives a new provider for an address. Each is closed (`aclose`) behind its rule.
 
     Raises:
+        UsageError: `maker` cannot be called.
         AssertionError: A rule is broken; the message says which.
 
     Example:
@@ -74,6 +75,7 @@ async def check_model(maker: ModelMaker, /) -> None:
         >>> from runlane.models.openai_chat import OpenAIChat
         >>> anyio.run(check_model, lambda base_url: OpenAIChat("any", base_url=base_url))
     """
+    require_sync(maker, argument="maker")
     for check in MODEL_CHECKS:
         await check(maker)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from typing_extensions import override
 
+from runlane.contracts import require_kind
 from runlane.errors import UsageError
 from runlane.models import ChatProvider, ModelProvider
 
@@ -27,7 +28,8 @@ class ReplayModels(ModelProvider):
     """
 
     def __init__(self, models: Mapping[str, Sequence[ChatProvider]]) -> None:
-        self._models = {model_id: list(listed) for model_id, listed in models.items()}
+        given = require_kind(models, Mapping, argument="models")
+        self._models = {model_id: list(listed) for model_id, listed in given.items()}
 
     @override
     def create(self, model_id: str, /) -> ChatProvider:

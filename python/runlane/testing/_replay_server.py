@@ -15,8 +15,8 @@ from typing import Final, Self, TypeAlias
 import anyio
 import anyio.abc
 
-from runlane.clock import Clock, SystemClock
-from runlane.contracts import MaybeAwaitable, resolve
+from runlane.clock import Clock
+from runlane.contracts import MaybeAwaitable, clock_or_system, require_kind, resolve
 from runlane.errors import MissingDependencyError, UsageError
 from runlane.testing._faults import ProviderStep, in_turn
 from runlane.testing._replies import ReceivedRequest, Reply
@@ -57,9 +57,9 @@ class ReplayServer:
     """
 
     def __init__(self, replies: Iterable[Reply] | Responder, *, port: int = 0, clock: Clock | None = None) -> None:
-        respond = replies if callable(replies) else _in_order(replies)
-        self._play = _Play(respond, SystemClock() if clock is None else clock)
-        self._port = port
+        respond = replies if callable(replies) else _in_order(require_kind(replies, Iterable, argument="replies"))
+        self._play = _Play(respond, clock_or_system(clock))
+        self._port = require_kind(port, int, argument="port")
         self._bound_port: int | None = None
         self._lifetime: AbstractAsyncContextManager[None] | None = None
 

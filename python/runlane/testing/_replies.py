@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from types import UnionType
 from typing import Final, Literal
 from urllib.parse import parse_qsl, urlsplit
 
 from typing_extensions import override
 
+from runlane.contracts import require_kind
 from runlane.errors import InvalidValueError
 
 __all__ = ["ReceivedRequest", "Reply"]
@@ -26,6 +28,17 @@ _SECRET_PARAMETERS: Final = frozenset({"access_token", "api_key", "key", "token"
 _BODILESS_STATUSES: Final = frozenset({204, 304})
 _FIRST_FINAL_STATUS: Final = 200
 _LAST_STATUS: Final = 599
+_KINDS: Final[Mapping[str, type | UnionType]] = {
+    "body": bytes,
+    "status": int,
+    "headers": Mapping | Sequence,
+    "chunk_size": int | None,
+    "first_delay": int | float,
+    "delay": int | float,
+    "cut_at": int | None,
+    "hang_after": int | None,
+    "send_head": bool,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +64,7 @@ class Reply:
         send_head: Whether status and headers are sent; without them the reply must cut or hang at 0.
 
     Raises:
-        InvalidValueError: A field is outside what it accepts; `argument` names it.
+        InvalidValueError, UsageError: A field is outside what it accepts; `argument` names it.
 
     Example:
         A stream that breaks off after 300 bytes, sent 40 bytes at a time:
@@ -74,6 +87,7 @@ class Reply:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be sent, so that a script fails where it is written."""
+        self._check_kinds()
         if not _FIRST_FINAL_STATUS <= self.status <= _LAST_STATUS:
             raise InvalidValueError(f"{self.status} is not a final HTTP status (200 to 599)", argument="status")
         if self.body and self.status in _BODILESS_STATUSES:
@@ -84,6 +98,10 @@ class Reply:
             raise InvalidValueError(f"{self.cut!r} is neither 'close' nor 'reset'", argument="cut")
         self._check_delays()
         self._check_positions()
+
+    def _check_kinds(self) -> None:
+        for name, kind in _KINDS.items():
+            require_kind(getattr(self, name), kind, argument=name)
 
     def _check_delays(self) -> None:
         for name, seconds in (("first_delay", self.first_delay), ("delay", self.delay)):

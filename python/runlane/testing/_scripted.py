@@ -12,7 +12,8 @@ import anyio
 import anyio.lowlevel
 from typing_extensions import override
 
-from runlane.clock import Clock, SystemClock
+from runlane.clock import Clock
+from runlane.contracts import clock_or_system, require_kind
 from runlane.errors import ProviderStreamCutError, UsageError
 from runlane.models import (
     AnyModelMessage,
@@ -104,14 +105,17 @@ class ScriptedModel(ChatProvider):
             model_id: See `ChatProvider`.
 
         Raises:
-            UsageError: There is no reply.
+            UsageError: There is no reply, or something is of the wrong kind.
         """
         if not replies:
             raise UsageError("needs at least one reply", argument="replies")
+        for place, reply in enumerate(replies):
+            if not callable(reply):
+                require_kind(reply, Sequence, argument=f"replies.{place}")
         self._replies = replies
-        self._clock: Clock = clock or SystemClock()
-        self.provider_id = provider_id
-        self.model_id = model_id
+        self._clock = clock_or_system(clock)
+        self.provider_id = require_kind(provider_id, str, argument="provider_id")
+        self.model_id = require_kind(model_id, str, argument="model_id")
         self.calls: list[ScriptedCall] = []
 
     @override

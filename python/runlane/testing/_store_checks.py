@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from runlane.contracts import require_sync
 from runlane.testing._store_checks_admission import ADMISSION_CHECKS
 from runlane.testing._store_checks_again import AGAIN_CHECKS
 from runlane.testing._store_checks_arguments import ARGUMENT_CHECKS
@@ -35,6 +36,7 @@ async def check_store(maker: StoreMaker, /) -> None:
             conversation ids that the rule will use.
 
     Raises:
+        UsageError: `maker` cannot be called.
         AssertionError: A rule is broken; the message says which value was wanted.
         BaseExceptionGroup: A check failed, and then its cleanup did too.
 
@@ -48,5 +50,6 @@ async def check_store(maker: StoreMaker, /) -> None:
         ...         yield store
         >>> anyio.run(check_store, memory)
     """
+    require_sync(maker, argument="maker")
     for check in STORE_CHECKS:
         await check(maker)

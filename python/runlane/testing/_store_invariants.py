@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from runlane.contracts import require_kind
 from runlane.records import (
     Run,
     Snapshot,
@@ -28,9 +29,11 @@ async def check_conversation(store: Store, conversation_id: str, /) -> None:
         conversation_id: The conversation; an unknown one is empty and passes.
 
     Raises:
+        UsageError: `store` is no store.
         AssertionError: An invariant is broken.
         RecordCorruptError: A row contradicts itself.
     """
+    require_kind(store, Store, argument="store")
     version = (await store.load_head(conversation_id)).version
     events = await _ledger(store, conversation_id)
     _check_ledger(events, version)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias, cast, get_args
 
 from runlane.canonical import canonical_record_json
+from runlane.contracts import require_kind
 from runlane.errors import InvalidValueError, UsageError
 from runlane.records import ToolApprovalRequestPart, ToolCallPart
 
@@ -22,6 +23,7 @@ _LEAST_KEY: Final = 16
 
 def approval_kind(request: ToolApprovalRequestPart, /) -> ApprovalKind:
     """Return what a request asks; `call` for one that does not say."""
+    require_kind(request, ToolApprovalRequestPart, argument="request")
     kind = (request.signature or "").split(".", 1)[0]
     return cast("ApprovalKind", kind) if kind in _KINDS else "call"
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 from runlane.canonical import canonical_record_hash, canonical_record_json
-from runlane.contracts import Id, JsonSchema, MaybeAwaitable, SchemaAdapter, schema_for, sync_result
+from runlane.contracts import Id, JsonSchema, MaybeAwaitable, SchemaAdapter, require_kind, schema_for, sync_result
 from runlane.errors import CanonicalJsonError, CheckFailedError, InvalidValueError, ToolArgumentsError, UsageError
 from runlane.tools._context import ToolExecutionContext
 from runlane.tools._definition import RegisteredTool, ToolDefinition
@@ -36,7 +36,7 @@ class CompiledTool(Generic[In, Out, Ctx]):
             InvalidValueError: A schema is no JSON object.
             UsageError: `input` or `output` is no type and no schema adapter.
         """
-        self.definition = definition
+        self.definition = require_kind(definition, ToolDefinition, argument="definition")
         self.id = Id(definition.id)
         self.blocking = definition.blocking
         self._input: SchemaAdapter[In] = _adapter(definition, "input")

@@ -16,6 +16,7 @@ from runlane.contracts import (
     MaybeAwaitable,
     SchemaAdapter,
     is_async_callable,
+    require_kind,
     require_seconds,
     require_sync,
 )
@@ -140,6 +141,12 @@ class ToolDefinition(Generic[In, Out, Ctx]):
             value: object = getattr(self, name)
             if not callable(value) and (value is not None or name == "run"):
                 raise UsageError(f"of tool {self.id!r} must be callable", argument=name)
+        for name in ("strict", "idempotent"):
+            require_kind(getattr(self, name), bool, argument=name)
+        for name in ("before", "after"):
+            require_kind(getattr(self, name), Sequence, argument=name)
+        require_kind(self.title, str | None, argument="title")
+        require_kind(self.metadata, Mapping, argument="metadata")
         if not isinstance(self.needs_approval, bool) and not callable(self.needs_approval):
             raise UsageError(f"of tool {self.id!r} must be a bool or callable", argument="needs_approval")
         if self.timeout is not None and not require_seconds(self.timeout, argument="timeout"):

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from runlane.contracts import MaybeAwaitable, resolve
-from runlane.errors import ToolFenceError
+from runlane.contracts import MaybeAwaitable, require_callable, require_id, require_kind, resolve
+from runlane.errors import ToolFenceError, UsageError
 
 __all__ = ["ToolFenceConfig", "ToolFenceContext", "ToolFenceLifecycle"]
 
@@ -42,12 +42,22 @@ class ToolFenceConfig:
             or `run_interrupted`.
         context: Facts that every call of the run shares.
         on_settled: Told of each call whose result passed the second check.
+
+    Raises:
+        UsageError, InvalidValueError: A field of the wrong kind; names it.
     """
 
     run_id: str
     assert_current: Callable[[ToolFenceContext], MaybeAwaitable[str | None]]
     context: ToolFenceContext | None = None
     on_settled: Callable[[ToolFenceContext], MaybeAwaitable[None]] | None = None
+
+    def __post_init__(self) -> None:
+        require_id(self.run_id, argument="run_id")
+        if not callable(self.assert_current):
+            raise UsageError("must be callable", argument="assert_current")
+        require_kind(self.context, ToolFenceContext | None, argument="context")
+        require_callable(self.on_settled, argument="on_settled")
 
 
 class ToolFenceLifecycle:
@@ -64,7 +74,7 @@ class ToolFenceLifecycle:
 
     def __init__(self, config: ToolFenceConfig, /) -> None:
         """Guard the tools of one execution."""
-        self._config = config
+        self._config = require_kind(config, ToolFenceConfig, argument="config")
         self._facts = config.context or ToolFenceContext(run_id=config.run_id)
 
     def context(self, *, call_id: str | None = None, idempotency_key: str | None = None) -> ToolFenceContext:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runlane.contracts import InvocationResult, ToolCallRecord, resolve, sync_result
+from runlane.contracts import InvocationResult, ToolCallRecord, require_kind, require_port, resolve, sync_result
 from runlane.tools._context import ToolExecutionContext
 from runlane.tools._course import Course
 from runlane.tools._definition import ErasedTool, InvocationHandler
@@ -50,6 +50,8 @@ def execute_invocation(
         Exception: Whatever the journal's `start` or a handler raised, the same object; or the reason of the tripped
             token.
     """
+    require_port(tool, ErasedTool, argument="tool")
+    require_kind(context, ToolExecutionContext, argument="context")
     course = Course(
         tool_id=context.tool_id, invocation_id=context.invocation_id, call_id=context.call_id, clock=context.clock
     )

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeAlias, cast
 from pydantic import JsonValue
 
 from runlane.clock import Clock
-from runlane.contracts import CancelToken, Id, Issue, stray_ends, sync_result
+from runlane.contracts import CancelToken, Id, Issue, require_kind, stray_ends, sync_result
 from runlane.diagnostics import CreateDiagnosticsOptions, DiagnosticContext, create_diagnostics
 from runlane.errors import ToolArgumentsError, ToolDeniedError, ToolError, ToolFenceError, UnknownToolError, UsageError
 from runlane.ids import IdSource
@@ -359,12 +359,14 @@ async def mount_tools(
         app: The application's own value, as handlers and conditions get it.
 
     Raises:
-        UsageError: The registry is not sealed.
+        UsageError: The registry is not sealed, or an argument is of the wrong kind.
         Exception: Whatever a tool's `condition` or the port `visible` raised.
     """
+    require_kind(fence, ToolFenceLifecycle, argument="fence")
+    require_kind(turn_facts, ToolTurnFacts, argument="turn_facts")
     if registry is None:
         return MountedTools(None, (), fence, turn_facts, app)
-    pipeline = pipeline_of(registry)
+    pipeline = pipeline_of(require_kind(registry, ToolRegistry, argument="registry"))
     functions = tuple(
         ModelFunction(name=shown.id, description=shown.description, parameters=shown.input_schema, strict=shown.strict)
         for shown in await pipeline.visible(app)

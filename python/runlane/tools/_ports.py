@@ -7,8 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Literal, Self, TypeVar
 
 from runlane.clock import Clock, SystemClock
-from runlane.contracts import CancelToken, Id, MaybeAwaitable, Observer, RecordingScope, require_limit
-from runlane.errors import UsageError
+from runlane.contracts import (
+    CancelToken,
+    Id,
+    MaybeAwaitable,
+    Observer,
+    RecordingScope,
+    require_callable,
+    require_kind,
+    require_limit,
+    require_port,
+)
 from runlane.ids import IdSource, RandomIds
 from runlane.tools._context import ToolInvocationPorts
 from runlane.tools._definition import RegisteredTool, ToolDefinition
@@ -69,7 +78,7 @@ class ToolRegistryPorts(Generic[Ctx]):
         signal: Ends invocations unless the request brings its own token.
 
     Raises:
-        UsageError: Something that must be callable is not.
+        UsageError: Something that must be callable is not, or is of the wrong kind.
     """
 
     visible: Callable[[RegisteredTool, Ctx], MaybeAwaitable[bool]] | None = None
@@ -84,9 +93,12 @@ class ToolRegistryPorts(Generic[Ctx]):
 
     def __post_init__(self) -> None:
         for name in _CALLBACKS:
-            value: object = getattr(self, name)
-            if value is not None and not callable(value):
-                raise UsageError("must be callable or None", argument=f"ports.{name}")
+            require_callable(getattr(self, name), argument=f"ports.{name}")
+        if self.diagnostics is not None:
+            require_port(self.diagnostics, RecordingScope, argument="ports.diagnostics")
+        require_kind(self.signal, CancelToken | None, argument="ports.signal")
+        require_port(self.clock, Clock, argument="ports.clock")
+        require_port(self.ids, IdSource, argument="ports.ids")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +111,7 @@ class ToolRegistryOptions(Generic[Ctx]):
         call_log_size: Settled invocations the registry remembers.
 
     Raises:
-        InvalidValueError: A number is out of range.
+        InvalidValueError, UsageError: A number is out of range, or something of the wrong kind.
     """
 
     tools: Sequence[ToolDefinition[Any, Any, Any] | Callable[..., Any]] = ()
@@ -108,6 +120,8 @@ class ToolRegistryOptions(Generic[Ctx]):
     call_log_size: int = 1_000
 
     def __post_init__(self) -> None:
+        require_kind(self.tools, Sequence, argument="options.tools")
+        require_kind(self.ports, ToolRegistryPorts, argument="options.ports")
         require_limit(self.max_blocking_threads, argument="options.max_blocking_threads", minimum=1)
         require_limit(self.call_log_size, argument="options.call_log_size")
 

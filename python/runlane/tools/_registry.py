@@ -13,6 +13,7 @@ from runlane.contracts import (
     OrderedRegistry,
     ReadonlyCatalog,
     ToolResult,
+    require_kind,
 )
 from runlane.diagnostics import as_diagnostics
 from runlane.errors import ToolDeniedError, UsageError
@@ -57,7 +58,7 @@ class ToolRegistry(Generic[Ctx]):
             DuplicateRegistrationError: Two have one id.
             InvalidValueError, UsageError: A tool is malformed.
         """
-        options = options or ToolRegistryOptions()
+        options = require_kind(options or ToolRegistryOptions(), ToolRegistryOptions, argument="options")
         self._pipeline = Pipeline(
             options.ports, BlockingSlots(options.max_blocking_threads), deque(maxlen=options.call_log_size)
         )

@@ -18,7 +18,7 @@ from pydantic_core import CoreSchema, PydanticSerializationError, to_jsonable_py
 from typing_extensions import TypedDict as TypedDictOf
 from typing_extensions import Unpack, override
 
-from runlane.contracts import JsonSchema, MaybeAwaitable, SchemaAdapter, is_async_callable, schema_for
+from runlane.contracts import JsonSchema, MaybeAwaitable, SchemaAdapter, is_async_callable, require_kind, schema_for
 from runlane.errors import UsageError
 from runlane.tools._context import ToolExecutionContext
 from runlane.tools._definition import AsIntent, InvocationHandler, ToolCondition, ToolDefinition
@@ -120,6 +120,8 @@ def tool(
         >>> add.id, add.input.json_schema["required"], add(2, 3)
         ('add', ['left'], 5)
     """
+    require_kind(id, str | None, argument="id")
+    require_kind(description, str | None, argument="description")
     if function is None:
         return lambda given: tool(given, id=id, description=description, **options)
     if isinstance(function, ToolDefinition):

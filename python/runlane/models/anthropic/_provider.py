@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 from pydantic import JsonValue
 from typing_extensions import override
 
-from runlane.clock import Clock, SystemClock
+from runlane.clock import Clock
+from runlane.contracts import clock_or_system
 from runlane.ids import IdSource
 from runlane.models._endpoint import Endpoint, find_key, request_headers, secrets_of, split_base_url
 from runlane.models._failure import ErrorReply
@@ -96,7 +97,7 @@ class Anthropic(HttpProvider):
         super().__init__(endpoint, timeouts=timeouts, ids=ids, transport=transport)
         self._max_output_tokens = max_output_tokens
         self._stream = stream
-        self._clock = clock or SystemClock()
+        self._clock = clock_or_system(clock)
 
     @override
     def _encode(self, messages: Sequence[AnyModelMessage], context: ModelProviderContext) -> bytes:

@@ -11,8 +11,8 @@ import anyio
 from pydantic import JsonValue
 from typing_extensions import override
 
-from runlane.clock import Clock, SystemClock
-from runlane.contracts import CancelToken
+from runlane.clock import Clock
+from runlane.contracts import CancelToken, clock_or_system
 from runlane.errors import (
     InvalidValueError,
     ModelCatalogError,
@@ -97,7 +97,7 @@ class OpenRouterProvider(ModelProvider):
         self._provider = provider
         self._catalog_timeout = catalog_timeout
         self._timeouts = timeouts
-        self._clock = clock or SystemClock()
+        self._clock = clock_or_system(clock)
         self._ids = ids
         self._transport = transport
 

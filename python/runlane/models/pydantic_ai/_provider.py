@@ -10,7 +10,8 @@ import anyio
 from anyio.streams.memory import MemoryObjectSendStream
 from typing_extensions import override
 
-from runlane.ids import IdSource, RandomIds
+from runlane.contracts import ids_or_random
+from runlane.ids import IdSource
 from runlane.models._messages import AnyModelMessage
 from runlane.models._port import ChatProvider, ModelProviderContext
 from runlane.models._stream import ModelPart
@@ -54,7 +55,7 @@ class PydanticAIModel(ChatProvider):
         self.model_id = model.model_name
         self._model = model
         self._needs_reason = finish_reason_needed
-        self._ids = ids or RandomIds()
+        self._ids = ids_or_random(ids)
 
     @override
     def __repr__(self) -> str:

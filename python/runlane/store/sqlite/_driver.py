@@ -16,9 +16,10 @@ import anyio.to_thread
 import apsw
 from typing_extensions import override
 
-from runlane.clock import Clock, SystemClock
+from runlane.clock import Clock
+from runlane.contracts import clock_or_system, ids_or_random, require_kind
 from runlane.errors import InvalidValueError, StoreClosedError, StoreError, StoreUnavailableError, UsageError
-from runlane.ids import IdSource, RandomIds
+from runlane.ids import IdSource
 from runlane.store._driver import Rows, StoreDriver
 from runlane.store._port import Lease
 from runlane.store._waiting import wait_at_most
@@ -138,9 +139,9 @@ class SqliteDriver(StoreDriver):
         ids: IdSource | None = None,
     ) -> None:
         self.path = _read_path(path)
-        self.options = options or SqliteOptions()
-        self._clock = clock or SystemClock()
-        self._ids = ids or RandomIds()
+        self.options = require_kind(options or SqliteOptions(), SqliteOptions, argument="options")
+        self._clock = clock_or_system(clock)
+        self._ids = ids_or_random(ids)
         self._host = Host()
         self._opened: _Opened | None = None
 
