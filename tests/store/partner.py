@@ -19,10 +19,14 @@ from runlane.ids import RandomIds
 from runlane.records import ConversationHead, Message, Run, Snapshot
 from runlane.store import (
     Applied,
+    BranchConversation,
+    BranchResult,
     Command,
+    ConversationArchive,
     Delta,
     EventEnvelope,
     EventPage,
+    ImportResult,
     Lease,
     MessagePage,
     Outcome,
@@ -152,6 +156,21 @@ class PairedStore(Store):
     @override
     async def purge(self, command: PurgeConversation, /) -> PurgeResult:
         result: PurgeResult = await self._call("purge", command)
+        return result
+
+    @override
+    async def export_conversation(self, conversation_id: str, /) -> ConversationArchive:
+        archive: ConversationArchive = await self._call("export_conversation", conversation_id)
+        return archive
+
+    @override
+    async def import_conversation(self, archive: ConversationArchive | bytes, /) -> ImportResult:
+        result: ImportResult = await self._call("import_conversation", archive)
+        return result
+
+    @override
+    async def branch_conversation(self, request: BranchConversation, /) -> BranchResult:
+        result: BranchResult = await self._call("branch_conversation", request)
         return result
 
     @override

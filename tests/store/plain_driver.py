@@ -17,6 +17,7 @@ from typing_extensions import override
 from runlane.errors import StoreError, UsageError
 from runlane.records import Run
 from runlane.store import (
+    BranchRow,
     Changes,
     ConversationQuery,
     DraftHead,
@@ -47,12 +48,14 @@ CREATE TABLE draft (no INTEGER PRIMARY KEY, cid TEXT, run_id TEXT, body BLOB);
 CREATE TABLE receipt (cid TEXT, key TEXT, run_id TEXT, message_id TEXT, sha256 BLOB, PRIMARY KEY (cid, key));
 CREATE TABLE seed (cid TEXT, key TEXT, message_ids TEXT, PRIMARY KEY (cid, key));
 CREATE TABLE event (cid TEXT, seq INT, version INT, id TEXT, command_id TEXT, kind TEXT, at TEXT, body BLOB,
-    ignorable INT, PRIMARY KEY (cid, seq), UNIQUE (cid, id));
+    ignorable INT, schema_version INT, PRIMARY KEY (cid, seq), UNIQUE (cid, id));
+CREATE TABLE branch (key TEXT PRIMARY KEY, fingerprint BLOB, source TEXT, destination TEXT, seq INT, version INT,
+    sha256 BLOB, at TEXT);
 CREATE TABLE owner (id TEXT PRIMARY KEY, alive INT);
 """
 OF_CONVERSATION = ("run", "message", "draft", "receipt", "seed", "event")
 MESSAGE = "id, position, version, run_id, role, status, body, removed_at"
-EVENT = "seq, version, id, command_id, kind, at, body, ignorable"
+EVENT = "seq, version, id, command_id, kind, at, body, ignorable, schema_version"
 
 
 class PlainRows(Rows):
@@ -176,6 +179,11 @@ class PlainRows(Rows):
         found = (self._all("SELECT * FROM owner WHERE id = ?", (owner,)).fetchone() for owner in owner_ids)
         return {row[0]: OwnerRow(row[0], bool(row[1])) for row in found if row is not None}
 
+    @override
+    def branch(self, request_key: str, /) -> BranchRow | None:
+        found = self._all("SELECT * FROM branch WHERE key = ?", (request_key,)).fetchone()
+        return None if found is None else BranchRow(*found)
+
     # --- writes ---------------------------------------------------------------------------------------------------
 
     @override
@@ -193,8 +201,15 @@ class PlainRows(Rows):
         for seed in changes.seeds:
             self._all("INSERT INTO seed VALUES (?, ?, ?)", (conversation_id, seed.key, json.dumps(seed.message_ids)))
         for entry in changes.entries:
-            self._all("INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (conversation_id, *entry))
+            self._all("INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (conversation_id, *entry))
         self._save_drafts(conversation_id, changes)
+        if changes.branch is not None:
+            self._save_branch(changes.branch)
+
+    def _save_branch(self, row: BranchRow) -> None:
+        if self.branch(row.key) is not None:
+            raise UsageError("was used by another request", argument="request_key")
+        self._all("INSERT INTO branch VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
     def _save_messages(self, conversation_id: str, changes: Changes) -> None:
         for message in (*changes.messages, *changes.answers):
@@ -225,6 +240,8 @@ class PlainRows(Rows):
         for table in OF_CONVERSATION:
             self._all(f"DELETE FROM {table} WHERE cid = ?", (conversation_id,))
         self.put_head(conversation_id, Head(purged=True, changed_at=at))
+        self._all("DELETE FROM branch WHERE destination = ?", (conversation_id,))
+        self._all("UPDATE branch SET source = NULL WHERE source = ?", (conversation_id,))
 
     def put_head(self, conversation_id: str, head: Head) -> None:
         """Write a head."""
@@ -247,8 +264,8 @@ def _run_row(text: str, sha256: bytes | None) -> RunRow:
 
 
 def _event_row(row: Sequence[Any]) -> EventRow:
-    seq, version, event_id, command_id, kind, at, body, ignorable = row
-    return EventRow(seq, version, event_id, command_id, kind, at, body, bool(ignorable))
+    seq, version, event_id, command_id, kind, at, body, ignorable, schema_version = row
+    return EventRow(seq, version, event_id, command_id, kind, at, body, bool(ignorable), schema_version)
 
 
 class PlainLease(Lease):

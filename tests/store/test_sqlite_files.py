@@ -23,7 +23,7 @@ from runlane.errors import (
 )
 from runlane.store import ReadEvents
 from runlane.store.sqlite import SqliteOptions, SqliteStore
-from runlane.store.sqlite._schema import APPLICATION_ID, DEFINITIONS, SCHEMA_VERSION
+from runlane.store.sqlite._schema import APPLICATION_ID, SCHEMA_VERSION, definitions
 from runlane.testing._store_kit import Lane
 
 pytestmark = pytest.mark.anyio
@@ -173,7 +173,7 @@ async def test_a_failed_migration_leaves_nothing(tmp_path: Path, monkeypatch: py
     await _fill(path)
     connection = apsw.Connection(str(path))
     made = {name: sql for name, sql in connection.execute("SELECT name, sql FROM sqlite_schema") if sql is not None}
-    assert made == DEFINITIONS
+    assert made == definitions()
     assert connection.pragma("application_id") == APPLICATION_ID
     connection.close()
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from runlane.errors._base import RunlaneError
+from runlane.errors._formats import FormatError
 
 __all__ = [
+    "ArchiveInvalidError",
+    "BranchDestinationTakenError",
+    "ConversationActiveError",
     "ConversationPurgedError",
+    "ImportTargetNotEmptyError",
     "LeaseLostError",
     "RecordCorruptError",
     "RecordTooNewError",
@@ -130,3 +137,67 @@ class ConversationPurgedError(StoreError):
     def __init__(self, *, conversation_id: str) -> None:
         super().__init__(f"conversation {conversation_id!r} was purged; use a new conversation id")
         self.conversation_id = conversation_id
+
+
+class ConversationActiveError(StoreError):
+    """Turns of the conversation have begun and not ended, so it cannot be branched there. Wait, or choose another run.
+
+    Attributes:
+        conversation_id: The conversation.
+        run_ids: The runs that have not ended.
+    """
+
+    code = "conversation.active"
+    retryable: bool | None = True
+
+    def __init__(self, *, conversation_id: str, run_ids: Sequence[str]) -> None:
+        listed = ", ".join(map(repr, run_ids))
+        super().__init__(f"conversation {conversation_id!r} is not settled there: {listed} has not ended")
+        self.conversation_id = conversation_id
+        self.run_ids = tuple(run_ids)
+
+
+class BranchDestinationTakenError(StoreError):
+    """The destination of a branch is a conversation already; choose a new id.
+
+    Attributes:
+        conversation_id: The destination.
+    """
+
+    code = "branch.destination_taken"
+    retryable: bool | None = False
+
+    def __init__(self, *, conversation_id: str) -> None:
+        super().__init__(f"conversation {conversation_id!r} is not empty; a branch needs a new conversation id")
+        self.conversation_id = conversation_id
+
+
+class ImportTargetNotEmptyError(StoreError):
+    """The conversation that an archive holds exists already; nothing was written.
+
+    Attributes:
+        conversation_id: The conversation.
+    """
+
+    code = "import.target_not_empty"
+    retryable: bool | None = False
+
+    def __init__(self, *, conversation_id: str) -> None:
+        super().__init__(f"conversation {conversation_id!r} is not empty; import it where there is nothing")
+        self.conversation_id = conversation_id
+
+
+class ArchiveInvalidError(FormatError):
+    """An archive is not one, contradicts itself, or holds what this program does not know; nothing was written.
+
+    Attributes:
+        field: Where, such as `events.3.seq`; empty for the archive as a whole.
+        problem: What is wrong there.
+    """
+
+    code = "archive.invalid"
+
+    def __init__(self, problem: str, *, field: str = "") -> None:
+        super().__init__(f"the archive is not valid{f' at {field}' if field else ''}: {problem}")
+        self.field = field
+        self.problem = problem

@@ -1,5 +1,7 @@
 """Durable conversations: commands, outcomes, the store port and its drivers."""
 
+from runlane.store._archive import ConversationArchive, decode_archive, encode_archive
+from runlane.store._branch import BranchConversation, BranchReceipt, BranchResult
 from runlane.store._commands import (
     Absorption,
     AcceptInput,
@@ -43,6 +45,7 @@ from runlane.store._outcomes import (
     Duplicate,
     EventEnvelope,
     EventPage,
+    ImportResult,
     MessagePage,
     MutationResult,
     NotFound,
@@ -60,6 +63,7 @@ from runlane.store._port import Lease, Store
 from runlane.store._reader import ConversationMessages, ConversationPage, ConversationReader, ConversationSummary
 from runlane.store._rows import (
     QUEUED,
+    BranchRow,
     Changes,
     DraftChange,
     DraftHead,
@@ -86,6 +90,10 @@ __all__ = [
     "AppendEvent",
     "AppendedEvent",
     "Applied",
+    "BranchConversation",
+    "BranchReceipt",
+    "BranchResult",
+    "BranchRow",
     "CancelRun",
     "Changes",
     "CheckpointRunAssistant",
@@ -93,6 +101,7 @@ __all__ = [
     "CommitRunTerminal",
     "CompareAndSwapResult",
     "Conflict",
+    "ConversationArchive",
     "ConversationMessages",
     "ConversationPage",
     "ConversationQuery",
@@ -115,6 +124,7 @@ __all__ = [
     "Head",
     "HistoryMutation",
     "IgnoredEvent",
+    "ImportResult",
     "Lease",
     "MemoryDriver",
     "MemoryStore",
@@ -153,7 +163,9 @@ __all__ = [
     "Transition",
     "TransitionRecord",
     "View",
+    "decode_archive",
     "decode_event",
+    "encode_archive",
     "once_event_id",
     "purge_conversation",
 ]

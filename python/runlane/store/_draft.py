@@ -14,7 +14,7 @@ from runlane.store._bodies import chained_digest, decode, encode_json
 from runlane.store._commands import DraftPatch, GrownPart
 from runlane.store._rows import DraftHead
 
-__all__ = ["assemble", "draft_message", "extend", "patch_body", "read_draft"]
+__all__ = ["assemble", "draft_head", "draft_message", "extend", "patch_body", "read_draft"]
 
 _GROWING = {"text": "t", "reasoning": "r"}
 
@@ -132,6 +132,16 @@ def read_draft(head: DraftHead, bodies: Sequence[bytes], /, *, what: str) -> tup
     if len(parts) != len(head.kinds):
         raise RecordCorruptError(f"the draft of {what} is not as long as its run says")
     return parts
+
+
+def draft_head(bodies: Sequence[bytes], /, *, what: str) -> DraftHead:
+    """Return what a run says of a draft with these patches.
+
+    Raises:
+        RecordCorruptError: The patches do not fit each other.
+    """
+    kinds = "".join([_GROWING.get(part.type, ".") for part in assemble(bodies, what=what)])
+    return DraftHead(kinds, len(bodies), sum(map(len, bodies)), reduce(chained_digest, bodies, bytes(32)))
 
 
 def _apply(parts: list[_Growing], patch: _StoredPatch) -> None:

@@ -5,7 +5,7 @@ A driver maps rows and gives atomic transactions. It decides nothing: which rows
 
 1. A `Rows` over its own tables: a dozen reads by key, one `save`, one `purge`. All of them are plain synchronous
    functions that run inside one transaction, and speak in the rows of `runlane.store` (`Head`, `RunRow`, `MessageRow`,
-   ...).
+   ...). Archives and branches need nothing more: an import is one `save` of many rows.
 2. `StoreDriver.read` and `write`, which open a transaction, call a function with its `Rows`, commit, and turn the
    database's errors into `StoreError`s. `write` must serialise with every other `write` of the same conversation,
    whoever does it: take the database's write lock, or lock the head row first.
@@ -33,6 +33,8 @@ Example:
                 (changes.head.version, changes.head.seq, conversation_id, changes.before.version, changes.before.seq),
             )
             ...
+            if changes.branch is not None:
+                self._execute("INSERT INTO branch VALUES (?, ?, ?, ?, ?, ?, ?, ?)", changes.branch)
 
     Then `DriverStore(MyDriver(...))` is a store, and `runlane.testing.STORE_CHECKS` say whether it is a good one.
 """
@@ -45,7 +47,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from runlane.store._port import Lease
-from runlane.store._rows import Changes, EventRow, Head, MessageRow, Names, OwnerRow, RunRow, View
+from runlane.store._rows import BranchRow, Changes, EventRow, Head, MessageRow, Names, OwnerRow, RunRow, View
 
 __all__ = ["ConversationQuery", "MessageQuery", "PurgeDriver", "Rows", "StoreDriver"]
 
@@ -84,7 +86,7 @@ class ConversationQuery:
 
 
 class Rows(Protocol):
-    """One transaction's view of the tables. Everything is by conversation but the last three reads."""
+    """One transaction's view of the tables. Everything is by conversation but the last four reads."""
 
     def view(self, conversation_id: str, names: Names, /) -> View:
         """Return the head, active runs and the named rows; an unknown conversation gives an empty view.
@@ -141,16 +143,23 @@ class Rows(Protocol):
         """Return what is known of these owners; one that never held a lease is missing."""
         ...
 
+    def branch(self, request_key: str, /) -> BranchRow | None:
+        """Return the receipt of a branch, whatever conversations it is about."""
+        ...
+
     def save(self, conversation_id: str, changes: Changes, /) -> None:
         """Write changes that were decided on rows of this transaction.
 
         Raises:
-            UsageError: An entry's event id is taken.
+            UsageError: An entry's event id is taken, or the branch's request key.
         """
         ...
 
     def purge(self, conversation_id: str, at: str, /) -> None:
-        """Remove everything of the conversation and leave a head with `purged` set, nothing else."""
+        """Remove everything of the conversation and leave a head with `purged` set, nothing else.
+
+        The receipt of the branch that made it goes too; receipts of branches made from it lose their `source_id`.
+        """
         ...
 
 

@@ -45,6 +45,7 @@ __all__ = [
     "Transition",
     "TransitionRecord",
     "decode_event",
+    "is_once",
     "once_event_id",
 ]
 
@@ -81,6 +82,7 @@ EventKind: TypeAlias = Literal[
 EVENT_KINDS: Final[frozenset[str]] = frozenset(get_args(EventKind))
 TRANSITION: Final = "runtime/transition"
 ENVELOPE_VERSION: Final = 1
+_ONCE: Final = "by_key_"
 
 Transition: TypeAlias = Literal[
     "accept",
@@ -159,6 +161,12 @@ class TransitionRecord(Record):
     seed_key: str | None = None
     placement: Literal["lead", "after-settled"] | None = None
     messages: tuple[MessageReference, ...] | None = None
+
+    @property
+    def brought(self) -> tuple[MessageReference, ...]:
+        """The whole messages it names; a checkpointed draft is none."""
+        one = () if self.message is None or self.type == "checkpoint" else (self.message,)
+        return (*one, *(self.messages or ()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,4 +293,9 @@ def once_event_id(kind: str, key: str, /) -> str:
         if type(value) is not str or not value:
             raise InvalidValueError("must be a text that is not empty", argument=argument)
     text = f"{len(kind)}:{kind}{key}".encode("utf-8", "surrogatepass")
-    return f"by_key_{hashlib.sha256(text).hexdigest()[:40]}"
+    return f"{_ONCE}{hashlib.sha256(text).hexdigest()[:40]}"
+
+
+def is_once(event_id: str, /) -> bool:
+    """Whether an id is that of a once-only entry."""
+    return event_id.startswith(_ONCE)

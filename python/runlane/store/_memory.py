@@ -20,6 +20,7 @@ from runlane.ids import IdSource
 from runlane.store._driver import ConversationQuery, MessageQuery, Rows, StoreDriver
 from runlane.store._port import Lease
 from runlane.store._rows import (
+    BranchRow,
     Changes,
     EventRow,
     Head,
@@ -75,6 +76,7 @@ class _MemoryRows(Rows):
     def __init__(self, driver: MemoryDriver) -> None:
         self._all = driver.conversations
         self._owners = driver.owners
+        self._branches = driver.branches
 
     def _of(self, conversation_id: str) -> _Conversation:
         return self._all.get(conversation_id) or _Conversation()
@@ -183,6 +185,10 @@ class _MemoryRows(Rows):
     def owners(self, owner_ids: Iterable[str], /) -> dict[str, OwnerRow]:
         return {owner: OwnerRow(owner, self._owners[owner]) for owner in owner_ids if owner in self._owners}
 
+    @override
+    def branch(self, request_key: str, /) -> BranchRow | None:
+        return self._branches.get(request_key)
+
     # --- writing --------------------------------------------------------------------------------------------------
 
     @override
@@ -191,6 +197,10 @@ class _MemoryRows(Rows):
         ids = [row.event_id for row in changes.entries]
         if len(set(ids)) != len(ids) or any(event_id in own.by_event_id for event_id in ids):
             raise UsageError("was used by another command", argument="command_id")
+        if changes.branch is not None:
+            if changes.branch.key in self._branches:
+                raise UsageError("was used by another request", argument="request_key")
+            self._branches[changes.branch.key] = changes.branch
         self._all[conversation_id] = own
         own.head = changes.head
         for run_id, (_, row) in changes.runs.items():
@@ -227,6 +237,11 @@ class _MemoryRows(Rows):
     @override
     def purge(self, conversation_id: str, at: str, /) -> None:
         self._all[conversation_id] = _Conversation(head=Head(purged=True, changed_at=at))
+        for key, row in list(self._branches.items()):
+            if row.destination_id == conversation_id:
+                del self._branches[key]
+            elif row.source_id == conversation_id:
+                self._branches[key] = row._replace(source_id=None)
 
 
 @dataclass(slots=True)
@@ -249,6 +264,7 @@ class MemoryDriver(StoreDriver):
         self.conversations: dict[str, _Conversation] = {}
         self.owners: dict[str, bool] = {}
         self._clock = clock_or_system(clock)
+        self.branches: dict[str, BranchRow] = {}
         self._lock = threading.RLock()
         self._waiting: dict[str, set[anyio.Event]] = {}
 

@@ -19,6 +19,7 @@ __all__ = [
     "Duplicate",
     "EventEnvelope",
     "EventPage",
+    "ImportResult",
     "MessagePage",
     "MutationResult",
     "NotFound",
@@ -124,6 +125,14 @@ class StillActive:
 
 
 PurgeResult: TypeAlias = Purged | AlreadyPurged | Conflict | StillActive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportResult:
+    """What an import made: the conversation, and how many ledger entries it has."""
+
+    conversation_id: str
+    events: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,12 +11,15 @@ from typing import Protocol, Self
 from typing_extensions import override
 
 from runlane.records import ConversationHead, Message, Run, Snapshot
+from runlane.store._archive import ConversationArchive
+from runlane.store._branch import BranchConversation, BranchResult
 from runlane.store._commands import Command, PurgeConversation, ReadEvents
 from runlane.store._named import NamedOperations
 from runlane.store._outcomes import (
     Delta,
     EventEnvelope,
     EventPage,
+    ImportResult,
     MessagePage,
     Outcome,
     PurgeResult,
@@ -111,6 +114,72 @@ class Store(NamedOperations):
     async def purge_conversation(self, conversation_id: str, /, *, expected_version: int | None = None) -> PurgeResult:
         """Purge a conversation; see `purge`."""
         return await self.purge(PurgeConversation(conversation_id=conversation_id, expected_version=expected_version))
+
+    # --- whole conversations --------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def export_conversation(self, conversation_id: str, /) -> ConversationArchive:
+        """Return a whole conversation, read in one transaction: ledger, runs, messages, drafts, compacted ones too.
+
+        An unknown or purged one gives an archive without events. What is exported can be imported: it is looked through
+        as an import is. A run that is under way is exported as it stands; that does not stop it.
+
+        Rows are read in one transaction, and put together in a worker thread: nobody else waits, but the memory that
+        takes, and the time, grow with the conversation. On SQLite the read must end within
+        `SqliteOptions.read_limit`.
+
+        Raises:
+            RecordCorruptError: What is stored contradicts itself.
+            StoreUnavailableError: It could not be read, or took too long.
+        """
+
+    @abstractmethod
+    async def import_conversation(self, archive: ConversationArchive | bytes, /) -> ImportResult:
+        """Put an exported conversation, or the bytes of one, into this store, under its own id.
+
+        Afterwards it is the same conversation: the same snapshot, ledger and archive; retried keys are answered with
+        their duplicates. A run that was under way is still held by its old owner, of whom this store knows nothing:
+        `scan_recoverable` lists it with `owner_alive` None, and whoever imports decides to requeue or to abandon it.
+        A seed key that found all of its messages placed already left no ledger entry and is forgotten; a repetition
+        finds them again.
+
+        The archive is checked in a worker thread first, whole (`decode_archive`, then whether its parts agree); then
+        one write transaction looks whether the conversation is empty and writes its rows. Only for these writes others
+        wait. If the outcome of the commit is not known, compare `export_conversation` with the archive.
+
+        Raises:
+            ArchiveInvalidError: The archive is not valid; `field` says where. Spilled artefacts and projections that
+                this program does not know are refused, never dropped.
+            ImportTargetNotEmptyError: The conversation exists, if only by one ledger entry.
+            ConversationPurgedError: The id was purged.
+            InvalidValueError: It is no archive.
+        """
+
+    @abstractmethod
+    async def branch_conversation(self, request: BranchConversation, /) -> BranchResult:
+        """Begin a new conversation as another one was after one of its turns. The source is not changed.
+
+        The boundary must be settled: the run has ended, and no other turn had begun by then and ended later. Inputs
+        that only waited stay behind, and so does what belongs to the source alone: schedules, children, provider calls,
+        invocations, artefacts. Messages and runs keep their ids, idempotency keys their duplicates; ledger entries get
+        new ids, and sequences and versions count from 1.
+
+        The receipt is written with the branch and stays as long as the branch does: purging the branch removes it,
+        purging the source removes the source's id from it. So an outcome that is not known is found by asking again.
+        The source is read in one transaction and prepared in a worker thread; others wait only for the last one,
+        which writes the new rows.
+
+        Returns:
+            `created`; or `duplicate` with the first receipt, if the same request was carried out before.
+
+        Raises:
+            UsageError: The key was used for another request, or not exactly one source is given.
+            InvalidValueError: A field is not valid, the source is empty, has no such run, or an artefact is named.
+            ConversationActiveError: The boundary lies inside a turn that has not ended.
+            BranchDestinationTakenError: The destination exists.
+            ConversationPurgedError: The destination or the source was purged.
+            ArchiveInvalidError: The archive is not valid; `field` says where.
+        """
 
     # --- reads, each bounded but load_snapshot ---------------------------------------------------------------------
 

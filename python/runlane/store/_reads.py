@@ -13,7 +13,7 @@ from runlane.store._bodies import decode_object, digest
 from runlane.store._commands import ReadEvents
 from runlane.store._draft import draft_message, read_draft
 from runlane.store._driver import MessageQuery, Rows
-from runlane.store._ledger import ENVELOPE_VERSION, TRANSITION
+from runlane.store._ledger import TRANSITION
 from runlane.store._order import QUEUED, answer_position, in_order, order_key, queue_positions
 from runlane.store._outcomes import (
     Delta,
@@ -228,7 +228,7 @@ def _envelopes(rows: Rows, conversation_id: str, entries: list[EventRow]) -> tup
     _join(rows, conversation_id, transitions)
     return tuple(
         EventEnvelope(
-            schema_version=ENVELOPE_VERSION,
+            schema_version=row.schema_version,
             event_id=row.event_id,
             conversation_id=conversation_id,
             seq=row.seq,

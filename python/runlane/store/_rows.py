@@ -23,6 +23,7 @@ from runlane.records import Run
 __all__ = [
     "MAX_POSITION",
     "QUEUED",
+    "BranchRow",
     "Changes",
     "DraftChange",
     "DraftHead",
@@ -151,7 +152,10 @@ class SeedRow(NamedTuple):
 
 
 class EventRow(NamedTuple):
-    """One ledger entry. `event_id` is unique in the conversation, and is the command's id unless the command says."""
+    """One ledger entry. `event_id` is unique in the conversation, and is the command's id unless the command says.
+
+    `schema_version` is another than 1 only of an ignorable entry that came with an archive of a later release.
+    """
 
     seq: int
     version: int
@@ -161,6 +165,26 @@ class EventRow(NamedTuple):
     occurred_at: str
     body: bytes
     ignorable: bool = False
+    schema_version: int = 1
+
+
+class BranchRow(NamedTuple):
+    """What is kept of a branch, under its request key, which is unique in the whole store.
+
+    Attributes:
+        fingerprint: SHA-256 of what was asked for.
+        source_id: None once that conversation was purged.
+        source_seq, source_version, source_sha256: Of the source's ledger up to the boundary.
+    """
+
+    key: str
+    fingerprint: bytes
+    source_id: str | None
+    destination_id: str
+    source_seq: int
+    source_version: int
+    source_sha256: bytes
+    created_at: str
 
 
 class OwnerRow(NamedTuple):
@@ -256,12 +280,13 @@ class Changes:
         before: The head that was read; its version is what a compare-and-swap expects.
         head: The head afterwards.
         runs: By id: the row as it was (None: a new one) and as it is.
-        messages: New rows, inputs, seeds, summaries and reserved answers alike.
+        messages: New rows, inputs, seeds, summaries and reserved answers alike; imported ones may be removed already.
         answers: Reserved answers that got their body and place.
         moved: Queued inputs that got their place, as (message id, position); their version is the head's.
         removed: Messages that compaction took out of the active history, as (message id, version): the one they were
             removed at, and theirs from then on.
         drafts: In order; whatever else a run's draft was stays until its rows are dropped.
+        branch: The receipt of the branch that makes this conversation.
     """
 
     before: Head
@@ -275,6 +300,7 @@ class Changes:
     seeds: list[SeedRow] = field(default_factory=list)
     drafts: list[DraftChange] = field(default_factory=list)
     entries: list[EventRow] = field(default_factory=list)
+    branch: BranchRow | None = None
 
 
 HistoryMutation: TypeAlias = Changes

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
+import anyio.to_thread
 from typing_extensions import override
 
 from runlane.clock import Clock
 from runlane.contracts import clock_or_system, ids_or_random, require_kind, require_port
-from runlane.errors import InvalidValueError
+from runlane.errors import ArchiveInvalidError, InvalidValueError, RecordCorruptError
 from runlane.ids import IdSource
 from runlane.records import ConversationHead, Message, Run, Snapshot, format_timestamp
 from runlane.store import _reads
+from runlane.store._archive import ConversationArchive, decode_archive, encode_archive
+from runlane.store._branch import BranchConversation, BranchResult, check_branch, fingerprint
+from runlane.store._branching import branch_changes, branch_rows, known_branch
 from runlane.store._commands import Command, PurgeConversation, ReadEvents
 from runlane.store._driver import Rows, StoreDriver
+from runlane.store._importing import changes_of, import_rows
 from runlane.store._order import in_order
 from runlane.store._outcomes import (
     AlreadyPurged,
@@ -26,6 +31,7 @@ from runlane.store._outcomes import (
     Delta,
     EventEnvelope,
     EventPage,
+    ImportResult,
     MessagePage,
     Outcome,
     Purged,
@@ -35,11 +41,14 @@ from runlane.store._outcomes import (
     StillActive,
 )
 from runlane.store._port import Lease, Store
-from runlane.store._rows import MAX_POSITION
+from runlane.store._rows import MAX_POSITION, BranchRow, Changes
 from runlane.store._shape import check_commands, check_id, check_kind, check_text, listed
+from runlane.store._snapshot import Stored, archive_of, collect, take_apart
 from runlane.store._transaction import transact
 
 __all__ = ["DriverStore", "purge_conversation"]
+
+T = TypeVar("T")
 
 _MOST_RUNS: Final = 1_000
 _MOST_MESSAGES: Final = 1_000
@@ -114,6 +123,32 @@ class DriverStore(Store):
             _check_number(command.expected_version, 0, "expected_version")
         at = format_timestamp(self.clock.now())
         return await self.driver.write(partial(_purge, command=command, at=at), command.conversation_id)
+
+    # --- whole conversations --------------------------------------------------------------------------------------
+
+    @override
+    async def export_conversation(self, conversation_id: str, /) -> ConversationArchive:
+        _check_id(conversation_id)
+        stored = await self.driver.read(lambda rows: collect(rows, conversation_id))
+        return await _beside(lambda: _exported(stored))
+
+    @override
+    async def import_conversation(self, archive: ConversationArchive | bytes, /) -> ImportResult:
+        check_kind(archive, (ConversationArchive, bytes), "archive")
+        conversation_id, changes = await _beside(lambda: _prepared(archive))
+        await self.driver.write(lambda rows: import_rows(rows, conversation_id, changes), conversation_id)
+        return ImportResult(conversation_id=conversation_id, events=len(changes.entries))
+
+    @override
+    async def branch_conversation(self, request: BranchConversation, /) -> BranchResult:
+        check_branch(request)
+        asked = await _beside(lambda: fingerprint(request))
+        known, stored = await self.driver.read(lambda rows: _source(rows, request, asked))
+        if known is not None:
+            return known
+        at = format_timestamp(self.clock.now())
+        changes, row = await _beside(lambda: _branched(request, asked, stored, at, self.ids))
+        return await self.driver.write(lambda rows: branch_rows(rows, request, changes, row), request.destination_id)
 
     # --- reads ----------------------------------------------------------------------------------------------------
 
@@ -205,6 +240,43 @@ class DriverStore(Store):
         if type(max_wait) not in {int, float} or not 0 <= max_wait < math.inf:
             raise InvalidValueError("must be a time in seconds of at least 0", argument="max_wait")
         return await self.driver.wait_for_change(conversation_id, version, max_wait)
+
+
+async def _beside(work: Callable[[], T]) -> T:
+    """Do what takes a time that grows with the conversation where nobody waits for it: in a worker thread."""
+    return await anyio.to_thread.run_sync(work)
+
+
+def _exported(stored: Stored) -> ConversationArchive:
+    archive = archive_of(stored)
+    try:
+        changes_of(take_apart(archive))
+    except ArchiveInvalidError as error:
+        problem = f"conversation {stored.conversation_id!r} contradicts itself: {error}"
+        raise RecordCorruptError(problem) from error
+    return archive
+
+
+def _prepared(archive: ConversationArchive | bytes) -> tuple[str, Changes]:
+    """Check an archive and return its rows; one that was made by hand is held to the same rules as bytes."""
+    decoded = decode_archive(archive if isinstance(archive, bytes) else encode_archive(archive))
+    return decoded.conversation_id, changes_of(take_apart(decoded))
+
+
+def _source(rows: Rows, request: BranchConversation, asked: bytes) -> tuple[BranchResult | None, Stored | None]:
+    known = known_branch(rows, request, asked)
+    if known is not None or request.source_id is None:
+        return known, None
+    return None, collect(rows, request.source_id)
+
+
+def _branched(
+    request: BranchConversation, asked: bytes, stored: Stored | None, at: str, ids: IdSource
+) -> tuple[Changes, BranchRow]:
+    source = decode_archive(request.archive or b"") if stored is None else _exported(stored)
+    changes, boundary = branch_changes(source, request, at, ids)
+    row = BranchRow(request.request_key, asked, source.conversation_id, request.destination_id, *boundary, at)
+    return changes, row
 
 
 def _purge(rows: Rows, command: PurgeConversation, at: str) -> PurgeResult:

@@ -14,10 +14,14 @@ from runlane.contracts import require_callable, require_kind
 from runlane.errors import StoreClosedError
 from runlane.records import ConversationHead, Message, Run, Snapshot
 from runlane.store import (
+    BranchConversation,
+    BranchResult,
     Command,
+    ConversationArchive,
     Delta,
     EventEnvelope,
     EventPage,
+    ImportResult,
     Lease,
     MessagePage,
     Outcome,
@@ -169,6 +173,22 @@ class FaultyStore(Store):
     @override
     async def purge(self, command: PurgeConversation, /) -> PurgeResult:
         return await self._call("purge", lambda: self.inner.purge(command), command.conversation_id)
+
+    @override
+    async def export_conversation(self, conversation_id: str, /) -> ConversationArchive:
+        return await self._call(
+            "export_conversation", lambda: self.inner.export_conversation(conversation_id), conversation_id
+        )
+
+    @override
+    async def import_conversation(self, archive: ConversationArchive | bytes, /) -> ImportResult:
+        return await self._call("import_conversation", lambda: self.inner.import_conversation(archive))
+
+    @override
+    async def branch_conversation(self, request: BranchConversation, /) -> BranchResult:
+        return await self._call(
+            "branch_conversation", lambda: self.inner.branch_conversation(request), request.destination_id
+        )
 
     @override
     async def load_head(self, conversation_id: str, /) -> ConversationHead:

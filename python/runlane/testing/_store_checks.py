@@ -7,7 +7,9 @@ from typing import Final
 from runlane.contracts import require_sync
 from runlane.testing._store_checks_admission import ADMISSION_CHECKS
 from runlane.testing._store_checks_again import AGAIN_CHECKS
+from runlane.testing._store_checks_archive import ARCHIVE_CHECKS
 from runlane.testing._store_checks_arguments import ARGUMENT_CHECKS
+from runlane.testing._store_checks_branch import BRANCH_CHECKS
 from runlane.testing._store_checks_groups import GROUP_CHECKS
 from runlane.testing._store_checks_history import HISTORY_CHECKS
 from runlane.testing._store_checks_runs import RUN_CHECKS
@@ -24,6 +26,8 @@ STORE_CHECKS: Final[tuple[StoreCheck, ...]] = (
     *ARGUMENT_CHECKS,
     *HISTORY_CHECKS,
     *SHARED_CHECKS,
+    *ARCHIVE_CHECKS,
+    *BRANCH_CHECKS,
 )
 """Every check; each takes a store maker, uses one store of its own, and raises `AssertionError` for a broken rule."""
 

@@ -8,7 +8,9 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Final, Protocol, TypeAlias, TypeVar
 
-from runlane.errors import UsageError
+import anyio
+
+from runlane.errors import StoreError, UsageError
 from runlane.ids import RandomIds
 from runlane.records import (
     JsonObject,
@@ -43,6 +45,7 @@ __all__ = [
     "StoreCheck",
     "StoreMaker",
     "applied",
+    "at_once",
     "conflict",
     "duplicate",
     "expect",
@@ -152,6 +155,22 @@ async def refused(attempt: Awaitable[object], kind: type[ErrorT] = UsageError, /
     except kind as error:
         return error
     raise AssertionError(f"wanted {kind.__name__}, got {result!r}")
+
+
+async def at_once(*attempts: Callable[[], Awaitable[object]]) -> list[object]:
+    """Make attempts at once; return results and refusals in their order."""
+    results: list[object] = [None] * len(attempts)
+
+    async def one(index: int) -> None:
+        try:
+            results[index] = await attempts[index]()
+        except (StoreError, UsageError) as error:
+            results[index] = error
+
+    async with anyio.create_task_group() as group:
+        for index in range(len(attempts)):
+            group.start_soon(one, index)
+    return results
 
 
 # --- the lane -----------------------------------------------------------------------------------------------------
@@ -279,6 +298,10 @@ class Lane:
             raise AssertionError("an acquisition must give an ownership")
         self._ownership[name] = acquisition.ownership
         return acquisition.ownership
+
+    def ownership(self, name: str) -> Ownership:
+        """Return what the last acquisition of a run gave."""
+        return self._ownership[name]
 
     async def try_checkpoint(
         self,

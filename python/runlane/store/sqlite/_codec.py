@@ -40,7 +40,7 @@ HEAD_COLUMNS: Final = (
     "version, seq, lane_epoch, lane_owner, purged, lowest, next_place, gap, created_at, changed_at, active_at"
 )
 MESSAGE_COLUMNS: Final = "id, position, version, run_id, role, status, content, removed_at"
-EVENT_COLUMNS: Final = "seq, version, id, command_id, kind, occurred_at, body, ignorable"
+EVENT_COLUMNS: Final = "seq, version, id, command_id, kind, occurred_at, body, ignorable, schema_version"
 _MAX_ID_CHARACTERS: Final = 512
 _DIGEST_BYTES: Final = 32
 _MOST: Final = 1 << 53
@@ -108,7 +108,7 @@ def message_row(row: Values, /) -> MessageRow:
 
 def event_row(row: Values, /) -> EventRow:
     """Read a ledger entry from `EVENT_COLUMNS`."""
-    seq, version, event_id, command_id, kind, occurred_at, body, ignorable = row
+    seq, version, event_id, command_id, kind, occurred_at, body, ignorable, schema_version = row
     return EventRow(
         seq,  # type: ignore[arg-type]
         version,  # type: ignore[arg-type]
@@ -118,6 +118,7 @@ def event_row(row: Values, /) -> EventRow:
         occurred_at,  # type: ignore[arg-type]
         body,  # type: ignore[arg-type]
         bool(ignorable),
+        schema_version,  # type: ignore[arg-type]
     )
 
 

@@ -21,7 +21,7 @@ from runlane.errors import (
 )
 from runlane.store.sqlite._errors import typed
 from runlane.store.sqlite._presence import Presence, open_beside
-from runlane.store.sqlite._schema import APPLICATION_ID, DEFINITIONS, SCHEMA_VERSION, STATEMENTS
+from runlane.store.sqlite._schema import APPLICATION_ID, SCHEMA_VERSION, STATEMENTS, definitions
 
 if TYPE_CHECKING:
     from apsw import SQLiteValue
@@ -267,9 +267,7 @@ def _bring_up_to_date(connection: apsw.Connection, path: Path, store_id: str) ->
     name = str(path)
     application = connection.pragma("application_id")
     version = int(connection.pragma("user_version") or 0)
-    held = {
-        str(item): (kind, sql) for kind, item, sql in connection.execute("SELECT type, name, sql FROM sqlite_schema")
-    }
+    held = _schema(connection)
     if application == 0 and not held:
         version = 0
         connection.pragma("page_size", _PAGE_SIZE)
@@ -285,7 +283,12 @@ def _bring_up_to_date(connection: apsw.Connection, path: Path, store_id: str) ->
     if connection.pragma("journal_mode", "WAL") != "wal":
         raise StoreUnavailableError("cannot keep a write-ahead log there", store=name)
     if version < SCHEMA_VERSION:
-        _migrate(connection, version, store_id)
+        _migrate(connection, version, store_id, name)
+
+
+def _schema(connection: apsw.Connection) -> dict[str, tuple[SQLiteValue, SQLiteValue]]:
+    found = connection.execute("SELECT type, name, sql FROM sqlite_schema")
+    return {str(item): (kind, sql) for kind, item, sql in found}
 
 
 def _check_schema(held: dict[str, tuple[SQLiteValue, SQLiteValue]], location: str) -> None:
@@ -294,7 +297,7 @@ def _check_schema(held: dict[str, tuple[SQLiteValue, SQLiteValue]], location: st
     Raises:
         StoreDamagedError: They are not, or it does.
     """
-    for name, definition in DEFINITIONS.items():
+    for name, definition in definitions().items():
         if name not in held:
             raise StoreDamagedError(f"{name!r} is missing; restore a backup", store=location)
         if held[name][1] != definition:
@@ -304,7 +307,8 @@ def _check_schema(held: dict[str, tuple[SQLiteValue, SQLiteValue]], location: st
             raise StoreDamagedError(f"{kind} {name!r} is none of a store's; drop it", store=location)
 
 
-def _migrate(connection: apsw.Connection, version: int, store_id: str) -> None:
+def _migrate(connection: apsw.Connection, version: int, store_id: str, location: str) -> None:
+    """Bring a file up to this version in one transaction; one whose tables were changed is left as it is."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         for step in STATEMENTS[version:]:
@@ -312,6 +316,8 @@ def _migrate(connection: apsw.Connection, version: int, store_id: str) -> None:
                 connection.execute(statement)
         if version == 0:
             connection.execute("INSERT INTO meta VALUES ('store_id', ?)", (store_id,))
+        else:
+            _check_schema(_schema(connection), location)
         connection.pragma("application_id", APPLICATION_ID)
         connection.pragma("user_version", SCHEMA_VERSION)
         connection.execute("COMMIT")

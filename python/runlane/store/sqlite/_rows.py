@@ -15,6 +15,7 @@ from runlane.errors import RecordCorruptError, StoreFullError
 from runlane.store._driver import ConversationQuery, MessageQuery, Rows
 from runlane.store._rows import (
     MAX_POSITION,
+    BranchRow,
     Changes,
     EventRow,
     Head,
@@ -375,6 +376,11 @@ class SqliteRows(Rows):
     def owners(self, owner_ids: Iterable[str], /) -> dict[str, OwnerRow]:
         return owners(self.cursor, self._host, owner_ids)
 
+    @override
+    def branch(self, request_key: str, /) -> BranchRow | None:
+        row = first_row(self.cursor.execute("SELECT * FROM branch WHERE key = ?", (request_key,)))
+        return None if row is None else BranchRow._make(row)
+
     # --- writing --------------------------------------------------------------------------------------------------
 
     def begin_saving(self) -> None:
@@ -427,6 +433,8 @@ class SqliteRows(Rows):
             " lowest = 0, next_place = 0, gap = 0, created_at = '', changed_at = '', active_at = ''",
             (conversation_id,),
         )
+        self.cursor.execute("DELETE FROM branch WHERE destination = ?", (conversation_id,))
+        self.cursor.execute("UPDATE branch SET source = NULL WHERE source = ?", (conversation_id,))
         if self._cache is not None:
             self._cache.forget(conversation_id)
 

@@ -53,7 +53,7 @@ def save(
         The conversation's number.
 
     Raises:
-        UsageError: An entry's id is taken.
+        UsageError: An entry's id is taken, or the request key of a branch.
     """
     connection = cursor.connection
     number = _save_head(cursor, connection, conversation_id, number, changes)
@@ -67,6 +67,11 @@ def save(
         cursor.execute("INSERT INTO seed VALUES (?, ?, ?)", (number, seed.key, ids))
     _save_drafts(cursor, conversation_id, changes, run_numbers)
     _save_entries(cursor, number, changes)
+    if changes.branch is not None:
+        try:
+            cursor.execute("INSERT INTO branch VALUES (?, ?, ?, ?, ?, ?, ?, ?)", changes.branch)
+        except apsw.ConstraintError:
+            raise UsageError(f"{changes.branch.key!r} was used by another request", argument="request_key") from None
     return number
 
 
@@ -134,9 +139,9 @@ def _save_messages(cursor: apsw.Cursor, number: int, changes: Changes) -> None:
     connection = cursor.connection
     for row in changes.messages:
         cursor.execute(
-            "INSERT INTO message (conversation, id, position, version, run_id, role, status)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (number, row.message_id, row.position, row.version, row.run_id, row.role, row.status),
+            "INSERT INTO message (conversation, id, position, removed_at, version, run_id, role, status)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (number, row.message_id, row.position, row.removed_at, row.version, row.run_id, row.role, row.status),
         )
         if row.body is not None:
             cursor.execute("INSERT INTO body VALUES (?, ?)", (connection.last_insert_rowid(), row.body))
@@ -183,11 +188,12 @@ def _save_entries(cursor: apsw.Cursor, number: int, changes: Changes) -> None:
             row.occurred_at,
             row.ignorable,
             row.body,
+            row.schema_version,
         )
         try:
             cursor.execute(
-                "INSERT INTO event (conversation, seq, version, id, command_id, kind, occurred_at, ignorable, body)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO event (conversation, seq, version, id, command_id, kind, occurred_at, ignorable, body,"
+                " schema_version) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 values,
             )
         except apsw.ConstraintError:

@@ -18,9 +18,12 @@ Choices worth knowing:
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final
 
-__all__ = ["APPLICATION_ID", "DEFINITIONS", "SCHEMA_VERSION", "STATEMENTS"]
+import apsw
+
+__all__ = ["APPLICATION_ID", "SCHEMA_VERSION", "STATEMENTS", "definitions"]
 
 APPLICATION_ID: Final = 0x524C4E45
 """`RLNE` in the header of the file: it is ours."""
@@ -143,7 +146,27 @@ CREATE TABLE owner (
 ) STRICT, WITHOUT ROWID;
 """
 
-MIGRATIONS: Final[tuple[str, ...]] = (_FIRST,)
+_BRANCHES: Final = """
+CREATE TABLE branch (
+  key TEXT PRIMARY KEY,
+  fingerprint BLOB NOT NULL,
+  source TEXT,
+  destination TEXT NOT NULL UNIQUE,
+  source_seq INTEGER NOT NULL,
+  source_version INTEGER NOT NULL,
+  source_sha256 BLOB NOT NULL,
+  created_at TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX branch_by_source ON branch (source);
+
+ALTER TABLE event ADD COLUMN schema_version INTEGER NOT NULL DEFAULT 1;
+"""
+"""Receipts of branches, and the version of ledger entries that an archive of a later release may bring.
+
+A program that knows only the first version and still has the file open goes on writing what is valid in both.
+"""
+
+MIGRATIONS: Final[tuple[str, ...]] = (_FIRST, _BRANCHES)
 """Step n brings version n - 1 to n; each runs in one transaction, and none is ever changed once released."""
 
 SCHEMA_VERSION: Final = len(MIGRATIONS)
@@ -156,7 +179,15 @@ def _statements(step: str) -> tuple[str, ...]:
 STATEMENTS: Final = tuple(_statements(step) for step in MIGRATIONS)
 """The statements of each migration."""
 
-DEFINITIONS: Final = {
-    statement.partition(" (")[0].split(" ON ")[0].split(" ")[-1]: statement for statement in STATEMENTS[0]
-}
-"""Every table and index of a file of this version, by name, as SQLite keeps their definitions."""
+
+@cache
+def definitions() -> dict[str, str]:
+    """Return every table and index of a file of this version, by name, as SQLite keeps their definitions."""
+    model = apsw.Connection(":memory:")
+    try:
+        for statement in (statement for step in STATEMENTS for statement in step):
+            model.execute(statement)
+        held = model.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall()
+        return {str(name): str(sql) for name, sql in held}
+    finally:
+        model.close()
