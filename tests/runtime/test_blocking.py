@@ -1,16 +1,17 @@
 """The runtime for programs without an event loop."""
 
+import gc
 import threading
-from typing import Literal
+from typing import Any, Literal
 
 import anyio
 import anyio.to_thread
 import pytest
 
-from runlane.delivery import AssistantDeltaEvent, TerminalEvent
+from runlane.delivery import AdmissionEvent, AssistantDeltaEvent, Gap, TerminalEvent
 from runlane.errors import InvalidValueError, RuntimeClosedError, StoreUnavailableError, UsageError
 from runlane.models import FinishReport, FunctionCallDelta
-from runlane.runtime import BlockingRuntime, RuntimeConfig, ToolsConfig
+from runlane.runtime import BlockingRuntime, DeliveryConfig, RuntimeConfig, ToolsConfig
 from runlane.store import MemoryStore
 from runlane.testing import Fault, FaultyStore, ScriptedModel, ScriptedStep
 from runlane.tools import tool
@@ -155,3 +156,107 @@ def test_a_tool_may_ask_its_own_runtime_only_from_a_thread_of_its_own(
     with BlockingRuntime(MemoryStore(), model=model, tools=[asking], config=config, backend=backend) as runtime:
         assert runtime.ask("c", "Go.").text == "outer"
     assert [type(error) for error in failures] == ([] if is_plain else [UsageError])
+
+
+def test_a_subscription_replays_and_goes_on(backend: Literal["asyncio", "trio"]) -> None:
+    """From a version on, then live; each durable event once and in order, and it ends when it is closed."""
+    with BlockingRuntime(MemoryStore(), model=ScriptedModel("One.", "Two."), backend=backend) as runtime:
+        first = runtime.ask("c", "first")
+        with runtime.subscribe("c", after=0) as events:
+            said = [next(event for event in events if isinstance(event, TerminalEvent)).message.text]
+            runtime.ask("c", "second")
+            said.append(next(event for event in events if isinstance(event, TerminalEvent)).message.text)
+        assert list(events) == []
+        with runtime.subscribe("c", after=first.snapshot_version) as later:
+            event = next(later)
+        assert isinstance(event, AdmissionEvent)
+        assert event.snapshot_version == first.snapshot_version + 1
+    assert said == ["One.", "Two."]
+
+
+def test_a_subscription_to_a_run_ends_with_it(backend: Literal["asyncio", "trio"]) -> None:
+    """Nothing has to be closed then."""
+    with BlockingRuntime(MemoryStore(), model=ScriptedModel("One.", "Two."), backend=backend) as runtime:
+        first = runtime.ask("c", "first")
+        runtime.ask("c", "second")
+        events = list(runtime.subscribe("c", run_id=first.run.id, after=0))
+    assert {event.run_id for event in events if not isinstance(event, Gap)} == {first.run.id}
+    assert isinstance(events[-1], TerminalEvent)
+
+
+def test_a_subscription_that_is_too_slow_is_told_so(backend: Literal["asyncio", "trio"]) -> None:
+    """What did not fit is a gap, and durable events come after it all the same."""
+    config = RuntimeConfig(delivery=DeliveryConfig(capacity=2))
+    with (
+        BlockingRuntime(MemoryStore(), model=ScriptedModel("a b c d e"), config=config, backend=backend) as runtime,
+        runtime.subscribe("c") as events,
+    ):
+        runtime.ask("c", "Hi")
+        heard = [next(events)]
+        while not isinstance(heard[-1], TerminalEvent):
+            heard.append(next(events))
+    assert [event.reason for event in heard if isinstance(event, Gap)] == ["slow"]
+
+
+def test_a_subscription_can_be_closed_from_another_thread(backend: Literal["asyncio", "trio"]) -> None:
+    """The iteration that waits for the next event ends."""
+    heard: list[str] = []
+    told = threading.Event()
+    with BlockingRuntime(MemoryStore(), model=ScriptedModel("Hello"), backend=backend) as runtime:
+        events = runtime.subscribe("c")
+
+        def listen() -> None:
+            for event in events:
+                if isinstance(event, TerminalEvent):
+                    heard.append(event.message.text)
+                    told.set()
+            heard.append("end")
+
+        thread = threading.Thread(target=listen)
+        thread.start()
+        runtime.ask("c", "Hi")
+        assert told.wait(10)
+        events.close()
+        events.close()
+        thread.join(10)
+        assert not thread.is_alive()
+    assert heard == ["Hello", "end"]
+
+
+def test_a_subscription_ends_with_its_runtime(backend: Literal["asyncio", "trio"]) -> None:
+    """A thread that waits goes on; one that asks later is told that the runtime is closed, and closing is no error."""
+    with BlockingRuntime(MemoryStore(), model=ScriptedModel("Hello"), backend=backend) as runtime:
+        events, others = runtime.subscribe("c"), runtime.subscribe("c")
+        thread = threading.Thread(target=lambda: list(events))
+        thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
+    with pytest.raises(RuntimeClosedError):
+        next(others)
+    others.close()
+
+
+def test_a_subscription_that_is_dropped_is_let_go(backend: Literal["asyncio", "trio"]) -> None:
+    """The thread of the runtime does it, so that others lose nothing meanwhile."""
+    with BlockingRuntime(MemoryStore(), model=ScriptedModel("Hello"), backend=backend) as runtime:
+        hub = runtime._runtime._hub
+        events = runtime.subscribe("c")
+        assert hub.listens("c")
+        del events
+        gc.collect()
+        runtime.ask("another", "Hi")
+        assert not hub.listens("c")
+
+
+@pytest.mark.parametrize(
+    ("options", "argument"),
+    [({"conversation_id": ""}, "conversation_id"), ({"run_id": 5}, "run_id"), ({"after": -1}, "after")],
+)
+def test_a_malformed_subscription_is_refused_by_name(options: dict[str, object], argument: str) -> None:
+    """At once, and nobody listens."""
+    given: dict[str, Any] = {"conversation_id": "c", **options}
+    with BlockingRuntime(MemoryStore(), model=ScriptedModel("Hello")) as runtime:
+        with pytest.raises((InvalidValueError, UsageError)) as caught:
+            runtime.subscribe(given.pop("conversation_id"), **given)
+        assert not runtime._runtime._hub.listens("c")
+    assert getattr(caught.value, "argument", None) == argument

@@ -2,6 +2,7 @@
 
 from runlane.runtime._arguments import AbandonInput, CloseOptions, InterruptInput, RecoverOptions
 from runlane.runtime._blocking import BlockingRuntime
+from runlane.runtime._blocking_events import BlockingSubscription
 from runlane.runtime._compaction import StructuredCompaction
 from runlane.runtime._compaction_run import compact_in_run, compaction_is_due
 from runlane.runtime._compaction_values import (
@@ -91,6 +92,7 @@ __all__ = [
     "ApprovalAnswer",
     "AuthorizeAnswer",
     "BlockingRuntime",
+    "BlockingSubscription",
     "Boundary",
     "ChooseDriver",
     "ChoosePolicy",

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, ExitStack, suppress
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, ExitStack
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from runlane.delivery import Gap, RuntimeEvent, Subscription
+from runlane.delivery import EventCursor, Gap, RuntimeEvent, Subscription
 from runlane.errors import RuntimeClosedError, UsageError
+from runlane.runtime._blocking_events import BlockingSubscription
 from runlane.runtime._config import RuntimeConfig
 from runlane.runtime._config_checks import one_of
 from runlane.runtime._core import ModelSource
@@ -191,17 +192,42 @@ class BlockingRuntime:
             return ticket, ticket.events()
 
         ticket, events = self._call(begin)
-        try:
-            while True:
-                try:
-                    event = self._call(events.__anext__)
-                except StopAsyncIteration:
-                    break
-                yield event
-        finally:
-            with suppress(RuntimeClosedError):  # then nothing listens any more
-                self._call(events.aclose)
+        with BlockingSubscription(events, self._call, self._later) as heard:
+            yield from heard
         self._call(ticket.result.wait)
+
+    def subscribe(
+        self, conversation_id: str, /, *, run_id: str | None = None, after: int | EventCursor | None = None
+    ) -> BlockingSubscription:
+        """Listen to a conversation; use it as `with`, and iterate it.
+
+        Args:
+            conversation_id: What to listen to.
+            run_id: Only this run, until it ends.
+            after: Where to begin; see `AgentRuntime.subscribe`. Whoever keeps the `snapshot_version` of the last event,
+                or an `EventCursor`, goes on from there after a restart. None starts with what happens from now on.
+
+        Returns:
+            The subscription, which listens already: nothing committed from now on is missed. It yields the events and,
+            where some were lost to a listener that was too slow, a `Gap`; the iteration waits for the next one until
+            the subscription is closed, the run has ended, or the runtime closes.
+
+        Raises:
+            UsageError, InvalidValueError: An argument is malformed; names it.
+            RuntimeClosedError: The runtime is not entered, or was left.
+
+        Example:
+            >>> with BlockingRuntime(MemoryStore(), model=ScriptedModel("Hello!")) as runtime:
+            ...     answer = runtime.ask("a conversation", "Hi")
+            ...     with runtime.subscribe("a conversation", run_id=answer.run.id, after=0) as events:
+            ...         print(*[event.type for event in events if not isinstance(event, Gap)][:3])
+            admission run-state run-state
+        """
+
+        async def begin() -> Subscription:
+            return await self._runtime.subscribe(conversation_id, run_id=run_id, after=after).__aenter__()
+
+        return BlockingSubscription(self._call(begin), self._call, self._later)
 
     def stop(self, conversation_id: str, /) -> bool:
         """Stop what executes on a conversation; see `AgentRuntime.stop`."""
@@ -210,6 +236,11 @@ class BlockingRuntime:
     def recover(self) -> list[RecoveryOutcome]:
         """Take up what dead executors left behind, with the default decisions; see `AgentRuntime.recover`."""
         return self._call(self._runtime.recover)
+
+    def _later(self, function: Callable[[], Awaitable[object]]) -> None:
+        """Call something in the runtime's thread, some time."""
+        if self._portal is not None:
+            self._portal.start_task_soon(function)
 
     @overload
     def _call(self, function: Callable[[], Coroutine[Any, Any, T]]) -> T: ...
