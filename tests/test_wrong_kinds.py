@@ -121,8 +121,16 @@ _GIVEN: dict[str, Callable[[], object]] = {
 }
 """Right values, by the argument's name."""
 
-_MADE_FOR_OTHERS = {"CompiledTool", "DraftView", "Mailbox", "MountedTools", "RunTicket", "Subscription"}
-"""What the runtime makes on the way of every turn, and nobody else."""
+_MADE_FOR_OTHERS = {
+    "BlockingSubscription",
+    "CompiledTool",
+    "DraftView",
+    "Mailbox",
+    "MountedTools",
+    "RunTicket",
+    "Subscription",
+}
+"""What the runtime makes itself, and nobody else."""
 
 _FREE = {
     "ApprovalSeal.key": "checked, under the name of the option it is made of",
