@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from runlane.contracts import CancelToken, MaybeAwaitable, resolve
@@ -87,7 +87,13 @@ class StepPrompt:
 
     def with_messages(self, more: Iterable[AnyModelMessage], /) -> StepPrompt:
         """Return the prompt with messages added at its end."""
-        return replace(self, messages=MessageChain(self.messages, tuple(more)))
+        return StepPrompt(
+            model=self.model,
+            instructions=self.instructions,
+            messages=MessageChain(self.messages, tuple(more)),
+            active_tools=self.active_tools,
+            records=self.records,
+        )
 
     def spoken(self) -> Sequence[AnyModelMessage]:
         """Return what the provider is given: the instructions as system messages, then the messages."""
@@ -285,7 +291,9 @@ def check_request(messages: object, functions: object, /) -> None:
         raise UsageError(f"must be a sequence of messages, not {type(messages).__name__}", argument="messages")
     pieces = messages.pieces if isinstance(messages, MessageChain) else (messages,)
     for piece in pieces:
-        for place, message in enumerate(() if isinstance(piece, StoredMessages) else piece):
+        # What most pieces are is told without asking the protocol, which looks for each of its members.
+        is_stored = type(piece) is not tuple and isinstance(piece, StoredMessages)
+        for place, message in enumerate(() if is_stored else piece):
             if not isinstance(message, AnyModelMessage):
                 raise UsageError(f"must be a message, not {type(message).__name__}", argument=f"messages.{place}")
     if not isinstance(functions, Sequence):
