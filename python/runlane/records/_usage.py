@@ -5,9 +5,9 @@ A figure nobody reported is `unavailable` and has no value; it is never shown or
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from runlane.records._base import Record
@@ -26,14 +26,15 @@ Provenance: TypeAlias = Literal["provider-reported", "measured", "computed", "es
 
 
 class _Figure(Record):
-    @model_validator(mode="after")
-    def _unknown_has_no_value(self) -> Self:
+    # On a field and not on the record: that would be asked again wherever a figure becomes part of another record.
+    @field_validator("provenance", check_fields=False)
+    @classmethod
+    def _unknown_has_no_value(cls, provenance: Provenance, info: ValidationInfo) -> Provenance:
         """Keep `unavailable` and a number apart."""
-        value: object = getattr(self, "value", None)
-        provenance: object = getattr(self, "provenance", None)
-        if (value is None) != (provenance == "unavailable"):
+        before = info.data
+        if "value" in before and (before["value"] is None) != (provenance == "unavailable"):
             raise PydanticCustomError("figure", "a value is absent exactly when its provenance is 'unavailable'")
-        return self
+        return provenance
 
 
 class UsageValue(_Figure):
