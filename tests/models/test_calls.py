@@ -97,6 +97,20 @@ def test_m19_a_finished_collector_takes_nothing_more() -> None:
         collector.add(FunctionCallDelta(1, id="b", name="f"))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        ('{"a": "\ud835\udc00"}', {"a": "\U0001d400"}),
+        ('{"\ud800": ["\udc00"]}', {"\ufffd": ["\ufffd"]}),
+        ('{"a": "\\ud800"}', {"a": "\ufffd"}),
+        ("-0.0", -0.0),
+    ],
+)
+def test_arguments_are_read_whatever_halves_of_characters_they_hold(arguments: str, found: object) -> None:
+    """Lone surrogates become U+FFFD, escaped or not, and halves that belong together become their character."""
+    assert repr(parse_arguments(arguments)) == repr(found)
+
+
 def test_m20_the_caller_decides_the_class_of_the_error() -> None:
     """What `fail` raises is seen; if it returns, the collector raises its own error all the same."""
     told: list[tuple[str, str]] = []

@@ -6,11 +6,11 @@ nothing that is not JSON.
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Annotated, Any, Final, NoReturn
 
 from pydantic import Field
+from pydantic_core import to_json
 
 from runlane.contracts._record import Record
 from runlane.errors import CheckFailedError
@@ -35,14 +35,14 @@ class Issue(Record):
     path: tuple[str | int, ...] | None = None
 
 
-def json_text(value: object, /) -> str:
-    """Return a JSON text of `value`, integers with all their digits.
+def json_text(value: object, /) -> bytes:
+    """Return a JSON text of `value` in UTF-8, integers with all their digits.
 
     Raises:
         CheckFailedError: Something in it is no JSON, a lone surrogate included, or it is nested deeper than 128.
     """
     _check(value, ())
-    return json.dumps(value, ensure_ascii=False)
+    return to_json(value)
 
 
 def _check(value: Any, path: tuple[str | int, ...]) -> None:  # noqa: ANN401 - any object at all may come

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from math import isfinite
 from typing import Final, NoReturn, Protocol, TypeAlias
 
 from pydantic import JsonValue, ValidationError
 
 from runlane.errors import CanonicalJsonError
 from runlane.models._messages import model_protocol_error
-from runlane.models._repair import repair_text, repair_value
+from runlane.models._repair import parse_json, repair_text, repair_value
 from runlane.models._stream import FunctionCallDelta
 from runlane.records import JsonObject, ProviderEnvelope, ToolCallPart, stored_json
 
@@ -106,10 +104,10 @@ def parse_arguments(text: str, /) -> JsonValue:
     if not text.strip():
         return {}
     try:
-        value: JsonValue = repair_value(_DECODER.decode(text))
+        value, may_hold_surrogates = parse_json(text)
+        if may_hold_surrogates:
+            value = repair_value(value)
         stored_json(value, inside=_AROUND)
-    except RecursionError as error:
-        raise ValueError("nested too deeply") from error
     except CanonicalJsonError as error:
         raise ValueError(error.problem) from error
     return value
@@ -208,19 +206,3 @@ class _Collector:
         if self._report is not None:
             self._report("model.protocol", detail)
         model_protocol_error(detail)
-
-
-def _refuse(constant: str) -> NoReturn:
-    message = f"{constant} is not JSON"
-    raise ValueError(message)
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not isfinite(value):
-        message = f"{text} has no finite value"
-        raise ValueError(message)
-    return value
-
-
-_DECODER: Final = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)

@@ -89,9 +89,9 @@ def parse_json(text: str, /) -> tuple[JsonValue, bool]:
     """
     try:
         return from_json(text, allow_inf_nan=False), False
-    except ValueError:
+    except (ValueError, TypeError):
         pass
-    # The fast parser refuses escaped lone surrogates; only the slow one can show what the provider meant.
+    # The fast parser refuses lone surrogates, escaped or not; only the slow one can show what the provider meant.
     try:
         return json.loads(text, parse_constant=_refuse), True
     except RecursionError as error:
