@@ -30,8 +30,8 @@ class Record(BaseModel):
         source = super().model_copy(deep=deep) if deep or not update else self
         if not update:
             return source
-        facts = {name: getattr(source, name) for name in source.model_fields_set}
-        return type(self).model_validate({**facts, **update})
+        held = source.__dict__
+        return type(self).model_validate({name: held[name] for name in source.model_fields_set} | {**update})
 
     def to_json(self) -> JsonObject:
         """Return the record as JSON values, without the fields that are None."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from runlane.clock import Clock, SystemClock
 from runlane.contracts import ErrorInfo, Id, MaybeAwaitable, require_sync
@@ -16,6 +16,9 @@ from runlane.errors import UsageError
 from runlane.ids import IdSource, RandomIds
 
 __all__ = ["CoreLogOutput", "CreateDiagnosticsOptions", "ExecutionObserver"]
+
+
+_LIMITS: Final = DiagnosticLimits()
 
 
 class ExecutionObserver(Protocol):
@@ -68,7 +71,7 @@ class CreateDiagnosticsOptions:
     accept_content: bool | Callable[[CoreEventDescriptor], bool] = False
     on_output_error: Callable[[ErrorInfo], None] | None = None
     on_progress: Callable[[SubStepProgress], None] | None = None
-    limits: DiagnosticLimits = field(default_factory=DiagnosticLimits)
+    limits: DiagnosticLimits = _LIMITS
     clock: Clock = field(default_factory=SystemClock)
     ids: IdSource = field(default_factory=RandomIds)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import TracebackType
 from typing import Final, Literal, Self, TypeAlias
 
 import anyio
@@ -64,7 +65,7 @@ class Failures:
 
 
 class LiveStep:
-    """The parts of one call.
+    """One call, and its parts: `async with step.open() as parts`.
 
     Attributes:
         finish: What ended the answer, once it has.
@@ -74,13 +75,16 @@ class LiveStep:
     """
 
     __slots__ = (
+        "_context",
         "_failures",
         "_has_calls",
         "_has_output",
         "_heard",
         "_idle",
+        "_messages",
         "_parts",
         "_provider",
+        "_stream",
         "_watched",
         "_writer",
         "finish",
@@ -89,12 +93,24 @@ class LiveStep:
         "response",
     )
 
-    def __init__(self, writer: TurnWriter, failures: Failures, provider: ChatProvider, idle: IdleWatch, /) -> None:
+    def __init__(
+        self,
+        writer: TurnWriter,
+        failures: Failures,
+        provider: ChatProvider,
+        idle: IdleWatch,
+        messages: Sequence[AnyModelMessage],
+        context: ModelProviderContext,
+        /,
+    ) -> None:
         """Prepare to ask a provider."""
         self._writer = writer
         self._failures = failures
         self._provider = provider
         self._idle = idle
+        self._messages = messages
+        self._context = context
+        self._stream: AbstractAsyncContextManager[AsyncIterator[ModelPart]] | None = None
         self._watched: Watched | None = None
         self._parts: AsyncIterator[ModelPart] | None = None
         self._heard = 0
@@ -105,52 +121,48 @@ class LiveStep:
         self.last: ModelPart | None = None
         self.response = ResponseInfo()
 
-    def open(
-        self, messages: Sequence[AnyModelMessage], context: ModelProviderContext, /
-    ) -> AbstractAsyncContextManager[AsyncIterator[ModelPart]]:
+    def open(self) -> AbstractAsyncContextManager[AsyncIterator[ModelPart]]:
         """Ask, and hear the answer.
 
         Raises:
             ModelIdleTimeoutError: The provider was silent for longer than the context's `idle_timeout`.
         """
-        limit = context.idle_timeout
-        if limit is None or self._provider.watches_silence:
-            return self._opened(messages, context)
-        return self._watched_for(limit, messages, context)
+        limit = self._context.idle_timeout
+        return self if limit is None or self._provider.watches_silence else self._watched_for(limit)
 
     @asynccontextmanager
-    async def _watched_for(
-        self, limit: float, messages: Sequence[AnyModelMessage], context: ModelProviderContext
-    ) -> AsyncIterator[AsyncIterator[ModelPart]]:
+    async def _watched_for(self, limit: float) -> AsyncIterator[AsyncIterator[ModelPart]]:
         # What falls silent may never come back from a read: it is cancelled from outside.
-        token = CancelToken.any(context.signal)
+        signal = self._context.signal
+        token = CancelToken.any(signal)
         self._watched = self._idle.add(token, limit)
         try:
             with anyio.CancelScope() as scope, token.bind(scope):
-                async with self._opened(messages, context) as parts:
+                async with self as parts:
                     yield parts
         finally:
             self._idle.remove(self._watched)
-        context.signal.raise_if_cancelled()
+        signal.raise_if_cancelled()
         if isinstance(token.reason, ModelIdleTimeoutError):
             self._note_failure(token.reason)
             raise token.reason
 
-    @asynccontextmanager
-    async def _opened(
-        self, messages: Sequence[AnyModelMessage], context: ModelProviderContext
-    ) -> AsyncIterator[AsyncIterator[ModelPart]]:
-        opened = False
+    async def __aenter__(self) -> Self:
+        """Ask."""
         try:
-            async with self._provider.open_stream(messages, context) as parts:
-                opened = True
-                self._hear_nothing()
-                self._parts = parts
-                yield self
+            self._stream = self._provider.open_stream(self._messages, self._context)
+            self._parts = await self._stream.__aenter__()
         except Exception as error:
-            if not opened:
-                self._note_failure(error, "request" if isinstance(error, _REFUSALS) else "provider")
+            self._note_failure(error, "request" if isinstance(error, _REFUSALS) else "provider")
             raise
+        self._hear_nothing()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+    ) -> bool | None:
+        """Close the provider's stream."""
+        return None if self._stream is None else await self._stream.__aexit__(kind, error, traceback)
 
     def __aiter__(self) -> Self:
         """Iterate the parts; once."""

@@ -52,6 +52,7 @@ from runlane.store import AppendEvent, EventKind
 __all__ = ["LiveTurn", "first_operation"]
 
 _NOTHING: Final = LeftOpen()
+_SPOKEN: Final = (TextDelta, ReasoningDelta)
 
 
 def first_operation(core: RuntimeCore, step: int = 0, /) -> RunOperation:
@@ -230,10 +231,11 @@ class LiveTurn:
             invocation_id=Id(started.operation_id),
             call_number=self._calls,
         )
-        step = self._last = LiveStep(self.writer, self._failures, provider, self._core.idle_watch)
+        watch = self._core.idle_watch
+        step = self._last = LiveStep(self.writer, self._failures, provider, watch, messages, context)
         self.writer.report.step_opened(call.step, call.attempt, self._asked)
         try:
-            async with step.open(messages, context) as parts:
+            async with step.open() as parts:
                 yield parts
         except Exception as error:
             self.writer.report.step_failed(error)
@@ -283,7 +285,7 @@ class LiveTurn:
 
     async def emit(self, part: ModelPart | TurnPart, /) -> None:
         """Add to the answer; see `Turn.emit`."""
-        if not isinstance(part, TextDelta | ReasoningDelta):
+        if not isinstance(part, _SPOKEN):
             check_tool_part(part)
         try:
             rest = self._intake.take(part)

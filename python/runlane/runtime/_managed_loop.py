@@ -9,6 +9,8 @@ from runlane.models import (
     FunctionCallDelta,
     ModelAssistantToolMessage,
     ModelToolResultMessage,
+    ResponseInfo,
+    UsageReport,
     create_tool_call_collector,
 )
 from runlane.records import Part, ProviderPart, ReasoningPart, TextPart, ToolCallPart
@@ -19,6 +21,10 @@ from runlane.runtime._turn import Turn, TurnFinished, TurnOutcome, TurnStopped
 __all__ = ["ManagedLoopDriver"]
 
 _RUNS_TOOLS: Final = frozenset({"tool-calls", "stop"})
+_NOTED: Final = (UsageReport, ResponseInfo)
+"""Parts the open step has noted, which say nothing of the answer."""
+
+_SAID: Final = (TextPart, ReasoningPart, ProviderPart, ToolCallPart)
 
 
 class ManagedLoopDriver:
@@ -79,13 +85,11 @@ async def _ask(turn: Turn, prompt: StepPrompt) -> tuple[FinishReport, tuple[Tool
                 collector.add(part)
             elif isinstance(part, FinishReport):
                 finish = part
-            else:
+            elif not isinstance(part, _NOTED):
                 await turn.emit(part)
     return finish, collector.finish()
 
 
 def _as_assistant_message(parts: tuple[Part, ...]) -> ModelAssistantToolMessage:
     """Return what the model said in a step, as it is given back to it."""
-    return ModelAssistantToolMessage(
-        tuple(part for part in parts if isinstance(part, TextPart | ReasoningPart | ProviderPart | ToolCallPart))
-    )
+    return ModelAssistantToolMessage(tuple(part for part in parts if isinstance(part, _SAID)))

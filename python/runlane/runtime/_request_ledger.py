@@ -21,6 +21,7 @@ run was acquired, and the prompt was made again.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -184,9 +185,9 @@ class RequestLedger:
         pieces = MessageChain(spoken).pieces
         place = next((place for place, piece in enumerate(pieces) if piece is self._base), None)
         if place is not None:
-            system = tuple(MessageChain(*pieces[:place]))
+            system = tuple(itertools.chain.from_iterable(pieces[:place]))
             if all(map(_is_system, system)):
-                return system, self._records, tuple(MessageChain(*pieces[place + 1 :]))
+                return system, self._records, tuple(itertools.chain.from_iterable(pieces[place + 1 :]))
         whole = tuple(spoken)
         head = next((place for place, message in enumerate(whole) if not _is_system(message)), len(whole))
         rest = whole[head:]

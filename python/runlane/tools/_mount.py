@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, cast
 
 from pydantic import JsonValue
@@ -256,11 +256,8 @@ class MountedTools:
 
     def _asked(self, call: ToolCallPart, key: str) -> Asked:
         facts = self._facts
-        ports, tell = self._helpers(), facts.tell_progress
-        if tell is not None:
-            ports = replace(ports, progress=CallProgress(functools.partial(tell, call), facts.clock))
         request = ToolInvocationRequest(
-            tool_id=call.tool_name, input=call.input, app=self._app, call_id=call.call_id, ports=ports
+            tool_id=call.tool_name, input=call.input, app=self._app, call_id=call.call_id, ports=self._helpers(call)
         )
         run_id = Id(facts.run_id)
         return Asked(
@@ -277,20 +274,21 @@ class MountedTools:
             ),
         )
 
-    def _helpers(self) -> ToolInvocationPorts:
+    def _helpers(self, call: ToolCallPart) -> ToolInvocationPorts:
         """Return the helpers of a call: the run's own, and the host's for what the run has none of."""
         facts, pipeline = self._facts, self._pipeline
-        ports = facts.ports
-        if facts.durability is not None and ports.durability is None:
-            ports = replace(ports, durability=facts.durability())
-        if pipeline is None or pipeline.ports.invocation_ports is None:
-            return ports
-        own = pipeline.helpers(self._app)
+        ports, tell = facts.ports, facts.tell_progress
+        own = ports if pipeline is None or pipeline.ports.invocation_ports is None else pipeline.helpers(self._app)
+        durability = ports.durability
+        if durability is None and facts.durability is not None:
+            durability = facts.durability()
         return ToolInvocationPorts(
             model=ports.model or own.model,
             cache=ports.cache or own.cache,
-            durability=ports.durability or own.durability,
-            progress=ports.progress or own.progress,
+            durability=durability or own.durability,
+            progress=ports.progress or own.progress
+            if tell is None
+            else CallProgress(functools.partial(tell, call), facts.clock),
         )
 
     def _scope(self) -> DiagnosticContext:
