@@ -205,7 +205,7 @@ class PairedStore(Store):
 
     @override
     async def read_messages(
-        self, conversation_id: str, /, *, before: int | None = None, limit: int = 100
+        self, conversation_id: str, /, *, before: int | str | None = None, limit: int = 100
     ) -> MessagePage:
         page: MessagePage = await self._call("read_messages", conversation_id, before=before, limit=limit)
         return page

@@ -319,7 +319,7 @@ class LaneRecords:
         active = await store.list_active_runs(self._conversation_id)
         waiting = {message_id for run in active for message_id in run.input_message_ids}
         newest_first: list[StoredMessage] = []
-        before: int | None = None
+        before: str | None = None
         while True:
             limit = min(_PAGE, self._limits.max_messages - len(newest_first))
             page = await store.read_messages(self._conversation_id, before=before, limit=limit)

@@ -171,11 +171,14 @@ class StoredMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessagePage:
-    """Messages newest first; `next_before` continues towards the beginning, None at it."""
+    """Messages newest first; `next_before` continues towards the beginning, None at it.
+
+    It names what was read last, so that nothing is passed over if the queue has changed before the next page is read.
+    """
 
     items: tuple[StoredMessage, ...]
     version: int
-    next_before: int | None = None
+    next_before: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

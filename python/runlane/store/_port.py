@@ -209,13 +209,13 @@ class Store(NamedOperations):
 
     @abstractmethod
     async def read_messages(
-        self, conversation_id: str, /, *, before: int | None = None, limit: int = 100
+        self, conversation_id: str, /, *, before: int | str | None = None, limit: int = 100
     ) -> MessagePage:
         """Return stored messages of the active history, newest first; drafts are left out.
 
         Args:
             conversation_id: The conversation.
-            before: Only positions below this one; None starts at the newest.
+            before: `next_before` of the page before, or a position: only those below it. None starts at the newest.
             limit: 1 to 1,000.
         """
 

@@ -14,7 +14,7 @@ from runlane.store._commands import ReadEvents
 from runlane.store._draft import draft_message, read_draft
 from runlane.store._driver import MessageQuery, Rows
 from runlane.store._ledger import TRANSITION
-from runlane.store._order import QUEUED, answer_position, in_order, order_key, queue_positions
+from runlane.store._order import answer_position, in_order, order_key, queue_positions
 from runlane.store._outcomes import (
     Delta,
     EventEnvelope,
@@ -25,6 +25,7 @@ from runlane.store._outcomes import (
     RunView,
     StoredMessage,
 )
+from runlane.store._pages import Page, Place
 from runlane.store._rows import EventRow, MessageRow, RunRow
 from runlane.store._transaction import read_message
 
@@ -127,28 +128,13 @@ def _all_messages(rows: Rows, conversation_id: str) -> list[MessageRow]:
     return rows.messages(conversation_id, MessageQuery(limit=1 << 40, newest_first=False))
 
 
-def messages_before(rows: Rows, conversation_id: str, before: int | None, limit: int, /) -> MessagePage:
+def messages_before(rows: Rows, conversation_id: str, before: Place | None, limit: int, /) -> MessagePage:
     """Return a page of messages, newest first; the queue's come first of all, in the order of its runs."""
-    active = rows.active(conversation_id)
-    waiting = queue_positions(active)
-    bound = QUEUED if before is None else min(before, QUEUED)
-    tail = [item for item in waiting.items() if before is None or item[1] < before]
-    bodies = rows.bodies(conversation_id, [message_id for message_id, _ in tail])
-    found = [
-        stored_message(conversation_id, row, position)
-        for message_id, position in sorted(tail, key=lambda item: -item[1])
-        if (row := bodies.get(message_id)) is not None and row.removed_at is None
-    ]
-    room = limit + 1 - len(found)
-    if room > 0:
-        settled = rows.messages(conversation_id, MessageQuery(limit=room, below=bound))
-        found += [stored_message(conversation_id, row, row.position or 0) for row in settled]
-    page = found[:limit]
-    more = len(found) > limit
+    found, following = Page(conversation_id, limit, newest_first=True, start=before, removed=False).read(rows)
     return MessagePage(
-        items=tuple(page),
+        items=tuple(stored_message(conversation_id, row, position) for position, row in found),
         version=head_of(rows, conversation_id).version,
-        next_before=page[-1].position if more else None,
+        next_before=following,
     )
 
 

@@ -40,6 +40,7 @@ from runlane.store._outcomes import (
     RunView,
     StillActive,
 )
+from runlane.store._pages import Place
 from runlane.store._port import Lease, Store
 from runlane.store._rows import MAX_POSITION, BranchRow, Changes
 from runlane.store._shape import check_commands, check_id, check_kind, check_text, listed
@@ -62,6 +63,13 @@ def _check_id(conversation_id: str) -> None:
 def _check_number(value: object, least: int, argument: str) -> None:
     if type(value) is not int or value < least:
         raise InvalidValueError(f"must be an integer of at least {least}", argument=argument)
+
+
+def _place(before: int | str) -> Place:
+    if isinstance(before, str):
+        return Place.read(before, "before")
+    _check_number(before, -MAX_POSITION, "before")
+    return Place(before)
 
 
 def _check_pair(value: object, argument: str) -> None:
@@ -187,13 +195,12 @@ class DriverStore(Store):
 
     @override
     async def read_messages(
-        self, conversation_id: str, /, *, before: int | None = None, limit: int = 100
+        self, conversation_id: str, /, *, before: int | str | None = None, limit: int = 100
     ) -> MessagePage:
         _check_id(conversation_id)
         _reads.check_limit(limit, _MOST_MESSAGES)
-        if before is not None:
-            _check_number(before, -MAX_POSITION, "before")
-        return await self.driver.read(lambda rows: _reads.messages_before(rows, conversation_id, before, limit))
+        start = None if before is None else _place(before)
+        return await self.driver.read(lambda rows: _reads.messages_before(rows, conversation_id, start, limit))
 
     @override
     async def scan_recoverable(self, *, cursor: tuple[str, str] | None = None, limit: int = 100) -> RecoverablePage:

@@ -220,7 +220,7 @@ class FaultyStore(Store):
 
     @override
     async def read_messages(
-        self, conversation_id: str, /, *, before: int | None = None, limit: int = 100
+        self, conversation_id: str, /, *, before: int | str | None = None, limit: int = 100
     ) -> MessagePage:
         return await self._call(
             "read_messages",

@@ -55,7 +55,7 @@ async def a_page_continues_where_the_last_ended(store: Store) -> None:
     wanted = ["e-in", "d-in", "c-out", "c-in", "b-out", "b-in", "a-out", "a-in"]
     for limit in (1, 2, 3, 8, 100):
         found: list[str] = []
-        before: int | None = None
+        before: str | None = None
         while True:
             page = await store.read_messages("c1", before=before, limit=limit)
             expect(len(page.items) <= limit, "a page holds at most its limit")
@@ -70,6 +70,44 @@ async def a_page_continues_where_the_last_ended(store: Store) -> None:
     same([body.id for body in bodies], wanted[2:], "the bodies")
     for limit in (0, 1001):
         await refused(store.read_messages("c1", limit=limit), InvalidValueError)
+
+
+async def _read_on(store: Store, cursor: str | None) -> list[str]:
+    """Return the ids of the messages behind a cursor, newest first, read one by one."""
+    found: list[str] = []
+    while cursor is not None:
+        page = await store.read_messages("c1", before=cursor, limit=1)
+        found += [item.message_id for item in page.items]
+        cursor = page.next_before
+        expect(len(found) < 100, "pages come to an end")  # noqa: PLR2004  far more than there is
+    return found
+
+
+@store_check()
+async def a_page_passes_nothing_over_that_waits(store: Store) -> None:
+    """The queue changes between two pages: whatever waited and was not read yet comes in the pages that follow."""
+    lane = Lane(store)
+    await lane.turn("z")
+    await lane.accept("a", "b", "c", "d")
+    first = (await store.read_messages("c1", limit=2)).next_before
+    applied(await lane.try_accept("u", run=lane.proposal("u", priority="interrupt-next")))
+    same(await _read_on(store, first), ["b-in", "a-in", "u-in", "z-out", "z-in"], "an urgent input came")
+    await lane.accept("e")
+    same(await _read_on(store, first), ["b-in", "a-in", "u-in", "z-out", "z-in"], "an ordinary input came")
+    await lane.start("u")
+    same(await _read_on(store, first), ["b-in", "a-in", "u-in", "z-out", "z-in"], "the first one began")
+    applied(await lane.try_cancel("d"))
+    same(await _read_on(store, first), ["b-in", "a-in", "d-out", "d-in", "u-in", "z-out", "z-in"], "one was taken back")
+    applied(await lane.try_cancel("c"))
+    rest = await _read_on(store, first)
+    same(rest[:2], ["b-in", "a-in"], "what was read last was taken back")
+    same(rest[-3:], ["u-in", "z-out", "z-in"], "and so on to the beginning")
+    applied(await lane.try_end("u"))
+    for name in ("a", "b"):
+        await lane.start(name)
+        applied(await lane.try_end(name))
+    wanted = {"a-in", "a-out", "b-in", "b-out", "u-in", "u-out", "z-in", "z-out"}
+    same(wanted - set(await _read_on(store, first)), set(), "passed over once all had their turn")
 
 
 @store_check()
@@ -399,6 +437,7 @@ async def a_cursor_outlives_what_it_stood_on(store: Store) -> None:
 HISTORY_CHECKS: tuple[StoreCheck, ...] = (
     messages_follow_their_runs,
     a_page_continues_where_the_last_ended,
+    a_page_passes_nothing_over_that_waits,
     a_reader_catches_up_from_any_version,
     a_run_is_read_alone,
     active_runs_are_scanned_once,

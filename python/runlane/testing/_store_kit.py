@@ -374,6 +374,12 @@ class Lane:
             conversation_id=self.id, run_id=name, expected_revision=await self.revision(name)
         )
 
+    async def try_cancel(self, name: str) -> Outcome:
+        """Take a queued run back."""
+        return await self.store.cancel_run(
+            conversation_id=self.id, run_id=name, expected_revision=await self.revision(name)
+        )
+
     async def try_compact(self, *ids: str, summary: str = "sum", version: int | None = None) -> Outcome:
         """Offer a summary for messages."""
         return await self.store.replace_compacted_range(
