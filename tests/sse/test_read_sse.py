@@ -162,6 +162,28 @@ async def test_s14_tripping_between_two_steps_discards_the_chunk() -> None:
     assert reader.last_event_id == ""
 
 
+async def test_what_was_read_already_can_be_had_at_once() -> None:
+    """The rest of a chunk is handed out without a step, once; nothing before the first step, nor what is not read."""
+    reader = read_sse(Script[bytes](b"id: 1\ndata: a\n\nid: 2\ndata: b\n\nid: 3\ndata: c\n\nda", b"ta: d\n\n"))
+    assert reader.take_ready() == []
+    assert (await anext(reader)).data == "a"
+    assert [event.data for event in reader.take_ready()] == ["b", "c"]
+    assert (reader.last_event_id, reader.take_ready()) == ("3", [])
+    assert await texts(reader) == ["d"]
+    assert reader.take_ready() == []
+
+
+async def test_s14_a_tripped_token_keeps_what_was_read_already() -> None:
+    """Of three events in one chunk the second and third cannot be had at once either."""
+    token = CancelToken()
+    reader = read_sse(Script[bytes](b"data: 1\n\ndata: 2\n\ndata: 3\n\n"), SseReadOptions(signal=token))
+    assert (await anext(reader)).data == "1"
+    token.cancel()
+    assert reader.take_ready() == []
+    assert isinstance(await outcome(reader), AbortedError)
+    assert reader.take_ready() == []
+
+
 async def test_s14_tripping_while_waiting_raises_the_reason() -> None:
     """The body unwinds and is closed, then the reason is raised, once and untouched."""
     token, reason = CancelToken(), KeyError("why")

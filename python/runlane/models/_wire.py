@@ -202,7 +202,11 @@ class WireStream(AbstractAsyncContextManager["WireStream"], AsyncIterator[ModelP
         except SseLimitError as error:
             detail = f"{self._client.provider} sent an event of more than {error.limit} bytes"
             raise ModelProtocolError(detail=detail) from error
-        return self._decoder.feed(event.data, event.event)
+        parts = self._decoder.feed(event.data, event.event)
+        # What came with the same bytes costs no step of its own.
+        for event in events.take_ready():
+            parts += self._decoder.feed(event.data, event.event)
+        return parts
 
     async def _read_document(self) -> list[ModelPart]:
         """Read the whole body of a server that answers a streaming request with one JSON document."""

@@ -196,6 +196,14 @@ class SseReader(EventQueue, OneReader[SseEvent], AsyncIterator[SseEvent]):
     def __aiter__(self) -> Self:
         return self
 
+    def take_ready(self) -> list[SseEvent]:
+        """Hand out, all at once and without waiting, the events that were read already; none once the token tripped."""
+        if self._token is not None and self._token.cancelled:
+            return []
+        ready = self._events[self._next :]
+        self._next = len(self._events)
+        return ready
+
     async def _advance(self) -> SseEvent:
         """Take a step for which no event is at hand, or a token must be asked."""
         if self._next < len(self._events) and (self._token is None or not self._token.cancelled):
