@@ -7,19 +7,25 @@ hand.
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
-from typing import Protocol
+from datetime import UTC, datetime, timedelta
+from typing import Final, Protocol
 
 import anyio
 
 __all__ = ["Clock", "SystemClock"]
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 class Clock(Protocol):
     """Wall time, elapsed time and waiting."""
 
     def now(self) -> datetime:
-        """Return the wall time as an aware UTC `datetime`. It may go backwards: never subtract two of them."""
+        """Return the wall time as an aware UTC `datetime`. It may go backwards: never subtract two of them.
+
+        What is stored of it are whole milliseconds, so anything finer is dropped later.
+        """
         ...
 
     def monotonic(self) -> float:
@@ -40,8 +46,8 @@ class SystemClock:
     """
 
     def now(self) -> datetime:
-        """Return the wall time, in UTC."""
-        return datetime.now(UTC)
+        """Return the wall time in UTC, rounded down to the milliseconds that records keep: none has to be cut later."""
+        return _EPOCH + _MILLISECOND * self.unix_ms()
 
     def unix_ms(self) -> int:
         """Return the wall time in Unix milliseconds, rounded down: what `now` says, at a tenth of its cost."""

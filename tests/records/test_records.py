@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, get_args
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -223,6 +224,15 @@ def test_times_are_kept_in_utc_with_milliseconds(moment: datetime) -> None:
     assert Message.model_validate(message.to_json()) == message
     assert abs(message.created_at - moment) < timedelta(milliseconds=1)
     assert format_timestamp(message.created_at) == text
+
+
+def test_an_hour_that_comes_twice_is_written_as_two_instants() -> None:
+    """Times that look alike on the clock of a place, before and after it was put back, stay apart."""
+    summer = datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"))
+    winter = summer.replace(fold=1)
+    assert summer == winter  # as Python compares times of one place
+    assert format_timestamp(summer) == "2026-10-25T00:30:00.000Z"
+    assert format_timestamp(winter) == "2026-10-25T01:30:00.000Z"
 
 
 def test_a_time_without_an_offset_is_refused() -> None:

@@ -35,7 +35,9 @@ class Record(BaseModel):
 
     def to_json(self) -> JsonObject:
         """Return the record as JSON values, without the fields that are None."""
-        return self.model_dump(mode="json", exclude_none=True)
+        # As `model_dump(mode="json", exclude_none=True)`, without its many arguments: every record written passes here.
+        facts: JsonObject = self.__pydantic_serializer__.to_python(self, mode="json", exclude_none=True)
+        return facts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Annotated, TypeAlias, TypeVar
 
 from pydantic import (
@@ -70,8 +71,12 @@ def format_timestamp(moment: datetime, /) -> str:
         >>> format_timestamp(datetime(2026, 1, 2, 3, 4, 5, 678900, tzinfo=UTC))
         '2026-01-02T03:04:05.678Z'
     """
-    if moment.tzinfo is not UTC:
-        moment = moment.astimezone(UTC)
+    return _written(moment if moment.tzinfo is UTC else moment.astimezone(UTC))
+
+
+@lru_cache(maxsize=1024)
+def _written(moment: datetime) -> str:
+    """Write an instant in UTC. One turn writes each of its own several times, and writing costs more than finding."""
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
