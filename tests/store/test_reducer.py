@@ -17,6 +17,7 @@ from runlane.records import (
     RunOperation,
     RunState,
     TextPart,
+    Usage,
 )
 from runlane.store import (
     AcceptInput,
@@ -226,6 +227,51 @@ def test_a_purged_conversation_refuses_first(command: Command) -> None:
     for attempt in (command, broken):
         with pytest.raises(ConversationPurgedError):
             reduce(view, attempt)
+
+
+_SET: dict[str, object] = {
+    "state": "running",
+    "revision": 1,
+    "execution_sequence": 1,
+    "owner_id": "o",
+    "fencing_token": 1,
+    "terminal_reason": "success",
+    "terminal_policy_name": "p",
+    "absorbed_into_run_id": "x",
+    "usage": Usage.unknown(),
+    "last_operation": RunOperation(operation_id="op", kind="compaction", phase="started", started_at=AT),
+}
+_FREE: dict[str, object] = {
+    "schema_version": 1,
+    "queue_priority": "interrupt-next",
+    "request": {"k": 1},
+    "created_at": AT,
+    "updated_at": AT,
+}
+_IDENTITY = {"id", "conversation_id", "input_message_ids", "assistant_message_id"}
+
+
+def _proposed(name: str, value: object) -> AcceptInput:
+    (accept,) = (command for command in _conversation_commands() if isinstance(command, AcceptInput))
+    return replace(accept, run=Run.model_construct(**{**accept.run.__dict__, name: value}))
+
+
+def test_each_field_of_a_proposed_run_is_free_or_must_be_unset() -> None:
+    """No field of a run is left out below."""
+    assert {*_SET, *_FREE, *_IDENTITY} == set(Run.model_fields)
+
+
+@pytest.mark.parametrize("name", _SET)
+def test_a_proposed_run_that_did_something_is_refused(name: str) -> None:
+    """A run that is proposed has no past: whatever only the store sets must be unset."""
+    with pytest.raises(UsageError, match="with nothing set but priority and request"):
+        reduce(_view("running"), _proposed(name, _SET[name]))
+
+
+@pytest.mark.parametrize("name", _FREE)
+def test_a_proposed_run_may_say_what_it_wants(name: str) -> None:
+    """Priority, request and times are the caller's."""
+    assert isinstance(reduce(_view("running"), _proposed(name, _FREE[name])).outcome, Applied)
 
 
 @pytest.mark.parametrize("command", _run_commands(), ids=_name)

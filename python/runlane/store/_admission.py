@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Final
 
 from runlane.errors import UsageError
@@ -15,6 +16,25 @@ from runlane.store._step import Decision, Repeat, Step, refuse_foreign
 __all__ = ["accept", "seed"]
 
 _INPUT_ROLES: Final = frozenset({"user", "tool"})
+_FRESH: Final = frozenset(
+    {
+        "schema_version",
+        "id",
+        "conversation_id",
+        "input_message_ids",
+        "assistant_message_id",
+        "state",
+        "revision",
+        "queue_priority",
+        "request",
+        "created_at",
+        "updated_at",
+    }
+)
+"""What a run may have when it is proposed."""
+_LATER: Final = tuple(Run.model_fields.keys() - _FRESH)
+_SET_LATER: Final = attrgetter(*_LATER)
+_NEVER_SET: Final = (None,) * len(_LATER)
 
 
 def accept(view: View, command: AcceptInput, /) -> Decision:
@@ -60,19 +80,7 @@ def _check_assignment(view: View, command: AcceptInput) -> None:
     refuse_foreign(view, run.conversation_id, argument="run")
     if run.input_message_ids != (message.id,) or run.assistant_message_id == message.id:
         raise UsageError("must list exactly its own input, and reserve another id for its answer", argument="run")
-    fresh = Run(
-        id=run.id,
-        conversation_id=run.conversation_id,
-        input_message_ids=run.input_message_ids,
-        assistant_message_id=run.assistant_message_id,
-        state="queued",
-        revision=0,
-        queue_priority=run.queue_priority,
-        request=run.request,
-        created_at=run.created_at,
-        updated_at=run.updated_at,
-    )
-    if run != fresh:
+    if run.state != "queued" or run.revision or _SET_LATER(run) != _NEVER_SET:
         raise UsageError("must be queued at revision 0, with nothing set but priority and request", argument="run")
 
 
@@ -80,7 +88,7 @@ def _admit(view: View, command: AcceptInput, target: RunRow | None) -> Decision:
     step = Step(view, command)
     message = command.input
     if target is None:
-        row = step.run(None, command.run)
+        row = step.add(command.run)
     else:
         row = step.edit(target, input_message_ids=(*target.run.input_message_ids, message.id))
     last = len(row.run.input_message_ids) - 1
@@ -89,12 +97,7 @@ def _admit(view: View, command: AcceptInput, target: RunRow | None) -> Decision:
     if target is None:
         step.reserve(row.run.assistant_message_id, row.run.id)
     step.changes.receipts.append(
-        ReceiptRow(
-            key=command.idempotency_key,
-            run_id=row.run.id,
-            message_id=message.id,
-            sha256=bytes.fromhex(str(reference["sha256"])),
-        )
+        ReceiptRow(command.idempotency_key, row.run.id, message.id, bytes.fromhex(str(reference["sha256"])))
     )
     payload: JsonObject = {
         "run_id": row.run.id,

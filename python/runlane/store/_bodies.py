@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from datetime import datetime
-from functools import lru_cache
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
 from runlane.errors import CanonicalJsonError, InvalidValueError, RecordCorruptError, RecordTooNewError
-from runlane.records import JsonObject, Message, Record, format_timestamp, stored_json
+from runlane.records import JsonObject, Message, Record, stored_json
 
-__all__ = ["chained_digest", "decode", "decode_object", "digest", "encode", "encode_json", "same_content", "stamp"]
+__all__ = ["chained_digest", "decode", "decode_object", "digest", "encode", "encode_json", "same_content"]
 
 RecordT = TypeVar("RecordT", bound=BaseModel)
 
@@ -92,12 +90,6 @@ def decode_object(body: bytes, /, *, what: str) -> JsonObject:
 def digest(body: bytes, /) -> bytes:
     """Return the SHA-256 of a body."""
     return hashlib.sha256(body).digest()
-
-
-@lru_cache(maxsize=256)
-def stamp(moment: datetime, /) -> str:
-    """Write an instant as it is stored. One command writes its own several times."""
-    return format_timestamp(moment)
 
 
 def chained_digest(previous: bytes, body: bytes, /) -> bytes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from runlane.errors import InvalidValueError, UsageError
-from runlane.store._bodies import encode_json, stamp
+from runlane.records import format_timestamp
+from runlane.store._bodies import encode_json
 from runlane.store._commands import AppendEvent, ReplaceCompactedRange
 from runlane.store._ledger import EVENT_KINDS, TRANSITION
 from runlane.store._order import QUEUED, answer_position, queue_positions
@@ -72,24 +73,24 @@ def append_event(view: View, command: AppendEvent, /) -> Decision:
     """Append an entry of the layers above; the version stays. Its identity is checked by the store."""
     if command.kind not in EVENT_KINDS or command.kind == TRANSITION:
         raise InvalidValueError(f"{command.kind!r} is not a kind that can be appended", argument="kind")
+    before, event_id = view.head, command.event_id
     body = encode_json(command.payload, argument="payload")
-    at = stamp(moment(command.at))
-    occurred = moment(command.at if command.occurred_at is None else command.occurred_at, argument="occurred_at")
-    head = view.head._replace(
-        seq=view.head.seq + 1,
-        created_at=view.head.created_at or at,
-        changed_at=at,
-        active_at=view.head.active_at or at,
+    at = format_timestamp(moment(command.at))
+    occurred = at
+    if command.occurred_at is not None:
+        occurred = format_timestamp(moment(command.occurred_at, argument="occurred_at"))
+    head = before._replace(
+        seq=before.seq + 1, created_at=before.created_at or at, changed_at=at, active_at=before.active_at or at
     )
     entry = EventRow(
-        seq=head.seq,
-        version=head.version,
-        event_id=command.command_id if command.event_id is None else command.event_id,
-        command_id=command.command_id,
-        kind=command.kind,
-        occurred_at=stamp(occurred),
-        body=body,
-        ignorable=command.ignorable,
+        head.seq,
+        head.version,
+        command.command_id if event_id is None else event_id,
+        command.command_id,
+        command.kind,
+        occurred,
+        body,
+        command.ignorable,
     )
-    changes = Changes(before=view.head, head=head, entries=[entry])
-    return Decision(Applied(delta=Delta(version=head.version, seq=head.seq)), changes)
+    changes = Changes(before, head, entries=[entry])
+    return Decision(Applied(Delta(head.version, head.seq)), changes)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pydantic import JsonValue
+
 from runlane.errors import LeaseLostError, UsageError
 from runlane.records import (
     COMPLETING_REASONS,
@@ -44,9 +46,13 @@ __all__ = [
 ]
 
 
-def _run_payload(row: RunRow, /, **more: object) -> JsonObject:
-    facts: dict[str, object] = {"run_id": row.run.id, "revision": row.run.revision, "state": row.run.state, **more}
-    return {name: value for name, value in facts.items() if value is not None}  # type: ignore[misc]
+def _run_payload(row: RunRow, /, **more: JsonValue) -> JsonObject:
+    run = row.run
+    facts: JsonObject = {"run_id": run.id, "revision": run.revision, "state": run.state}
+    for name, value in more.items():
+        if value is not None:
+            facts[name] = value
+    return facts
 
 
 # --- acquisition --------------------------------------------------------------------------------------------------
@@ -108,7 +114,7 @@ def checkpoint(view: View, row: RunRow, command: CheckpointRunAssistant, /) -> D
     step = Step(view, command)
     draft, body, drops = extend(row.draft, command.patch)
     usage = row.run.usage if command.usage is None else command.usage
-    after = step.keep_draft(step.edit(row, usage=usage), draft)
+    after = step.edit(row, draft=draft, usage=usage)
     if drops and row.draft is not None and row.draft.patches:
         step.changes.drafts.append(DraftChange(row.run.id, 0))
     if body is not None:
@@ -160,7 +166,7 @@ def terminal(view: View, row: RunRow, command: CommitRunTerminal, /) -> Decision
     step = Step(view, command)
     absorbed = [target for entry in command.absorb if (target := _matching(view, entry)) is not None]
     inputs = _absorb(step, row, absorbed)
-    _end(
+    after = _end(
         step,
         row,
         command.reason,
@@ -169,7 +175,6 @@ def terminal(view: View, row: RunRow, command: CommitRunTerminal, /) -> Decision
         input_message_ids=inputs,
         usage=row.run.usage if command.usage is None else command.usage,
     )
-    after = step.changes.runs[row.run.id][1]
     return step.finish(
         "terminal",
         _run_payload(
@@ -214,6 +219,7 @@ def _absorb(step: Step, row: RunRow, absorbed: Sequence[RunRow]) -> tuple[str, .
             state=run_state_for_terminal_reason("absorbed"),
             terminal_reason="absorbed",
             absorbed_into_run_id=row.run.id,
+            draft=None,
         )
         _drop_draft(step, target)
     return tuple(inputs)
@@ -229,14 +235,13 @@ def _end(step: Step, row: RunRow, reason: TerminalReason, /, **fields: object) -
     """End a run: its place if it never had one, its state, no draft."""
     place = step.give_place(row, acquired=False)
     state = run_state_for_terminal_reason(reason)
-    step.edit(row, place=place, state=state, terminal_reason=reason, **fields)
-    return _drop_draft(step, row)
+    _drop_draft(step, row)
+    return step.edit(row, place=place, draft=None, state=state, terminal_reason=reason, **fields)
 
 
-def _drop_draft(step: Step, row: RunRow) -> RunRow:
+def _drop_draft(step: Step, row: RunRow) -> None:
     if row.draft is not None and row.draft.patches:
         step.changes.drafts.append(DraftChange(row.run.id, 0))
-    return step.keep_draft(step.changes.runs[row.run.id][1], None)
 
 
 def never_acquired(_view: View, row: RunRow, _command: CancelRun, /) -> bool:

@@ -35,9 +35,10 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delta:
+class Delta(NamedTuple):
     """What one mutation changed, or what changed since a version a reader holds.
+
+    A tuple, as `Applied` is, because every command of every turn makes one.
 
     Attributes:
         version: The conversation's version afterwards.
@@ -54,8 +55,7 @@ class Delta:
     removed: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Applied:
+class Applied(NamedTuple):
     """The command was carried out (now, or before under the same `command_id`).
 
     Attributes:

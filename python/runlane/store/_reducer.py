@@ -46,7 +46,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from runlane.errors import ConversationPurgedError
 from runlane.records import ACQUIRED_RUN_STATES, ACTIVE_RUN_STATES, Ownership, RunState
@@ -141,6 +141,14 @@ TRANSITIONS: Final[dict[type[Command], RunTransition]] = {
 """Every command on a run. What is not here is not about one run."""
 
 
+_ON_CONVERSATION: Final[dict[type[Command], Callable[..., Decision]]] = {
+    AcceptInput: accept,
+    ReplaceCompactedRange: replace_range,
+    SeedConversation: seed,
+    AppendEvent: append_event,
+}
+
+
 def owns(ownership: Ownership, row: RunRow, head: Head, /) -> bool:
     """Whether an executor still holds a run: the owner, and the token and lane epoch if they are given."""
     run = row.run
@@ -160,17 +168,8 @@ def reduce(view: View, command: Command, /) -> Decision:
     """
     if view.head.purged:
         raise ConversationPurgedError(conversation_id=view.conversation_id)
-    match command:
-        case AcceptInput():
-            return accept(view, command)
-        case ReplaceCompactedRange():
-            return replace_range(view, command)
-        case SeedConversation():
-            return seed(view, command)
-        case AppendEvent():
-            return append_event(view, command)
-        case _:
-            return _on_run(view, command)
+    decide = _ON_CONVERSATION.get(type(command), _on_run)
+    return decide(view, command)
 
 
 def _on_run(view: View, command: RunCommand) -> Decision:
@@ -195,36 +194,16 @@ def names(commands: tuple[Command, ...], /) -> Names:
     """Return the rows that commands name, which a driver loads before they are decided."""
     wanted = Names()
     for command in commands:
-        _collect(wanted, command)
+        kind = type(command)
+        if kind in TRANSITIONS:
+            wanted.runs.add(command.run_id)  # type: ignore[union-attr]
+        collect = _NAMED.get(kind)
+        if collect is not None:
+            collect(wanted, command)
     return wanted
 
 
-def _collect(wanted: Names, command: Command) -> None:
-    match command:
-        case AcceptInput():
-            _collect_accept(wanted, command)
-        case AcquireRun():
-            wanted.lane = True
-            wanted.owners.add(command.owner_id)
-        case RecoverRun(action="abandon"):
-            wanted.drafts.add(command.run_id)
-        case CommitRunTerminal():
-            wanted.runs.update(entry.run_id for entry in command.absorb)
-        case ReplaceCompactedRange():
-            wanted.lane = True
-            wanted.messages.update(command.replaced_message_ids, (command.summary.id,))
-            wanted.span = command.replaced_message_ids
-        case SeedConversation():
-            wanted.lane = True
-            wanted.seeds.add(command.seed_key)
-            wanted.messages.update(message.id for message in command.inputs)
-        case _:
-            pass
-    if type(command) in TRANSITIONS:
-        wanted.runs.add(command.run_id)  # type: ignore[union-attr]
-
-
-def _collect_accept(wanted: Names, command: AcceptInput) -> None:
+def _of_accept(wanted: Names, command: AcceptInput) -> None:
     wanted.receipts.add(command.idempotency_key)
     wanted.messages.add(command.input.id)
     if command.coalesce_into_run_id is not None:
@@ -232,6 +211,43 @@ def _collect_accept(wanted: Names, command: AcceptInput) -> None:
         return
     wanted.runs.add(command.run.id)
     wanted.messages.add(command.run.assistant_message_id)
+
+
+def _of_acquire(wanted: Names, command: AcquireRun) -> None:
+    wanted.lane = True
+    wanted.owners.add(command.owner_id)
+
+
+def _of_recover(wanted: Names, command: RecoverRun) -> None:
+    if command.action == "abandon":
+        wanted.drafts.add(command.run_id)
+
+
+def _of_terminal(wanted: Names, command: CommitRunTerminal) -> None:
+    wanted.runs.update([entry.run_id for entry in command.absorb])
+
+
+def _of_compaction(wanted: Names, command: ReplaceCompactedRange) -> None:
+    wanted.lane = True
+    wanted.messages.update(command.replaced_message_ids, (command.summary.id,))
+    wanted.span = command.replaced_message_ids
+
+
+def _of_seed(wanted: Names, command: SeedConversation) -> None:
+    wanted.lane = True
+    wanted.seeds.add(command.seed_key)
+    wanted.messages.update([message.id for message in command.inputs])
+
+
+_NAMED: Final[dict[type[Command], Callable[[Names, Any], None]]] = {
+    AcceptInput: _of_accept,
+    AcquireRun: _of_acquire,
+    RecoverRun: _of_recover,
+    CommitRunTerminal: _of_terminal,
+    ReplaceCompactedRange: _of_compaction,
+    SeedConversation: _of_seed,
+}
+"""What each command names beside its run."""
 
 
 def advance(view: View, changes: Changes, /) -> None:
@@ -244,7 +260,7 @@ def advance(view: View, changes: Changes, /) -> None:
         view.receipts[receipt.key] = receipt
     for seeded in changes.seeds:
         view.seeds[seeded.key] = seeded
-    for row in (*changes.messages, *changes.answers):
+    for row in changes.messages + changes.answers:
         view.messages[row.message_id] = MessagePlace(row.message_id, row.position, None)
     for message_id, position in changes.moved:
         view.messages[message_id] = MessagePlace(message_id, position, None)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from operator import itemgetter
+from types import EllipsisType
+from typing import NamedTuple
 
 from runlane.errors import InvalidValueError, UsageError
-from runlane.records import JsonObject, Message, Ownership, Run
-from runlane.store._bodies import digest, encode, encode_json, stamp
+from runlane.records import JsonObject, Message, Ownership, Run, format_timestamp
+from runlane.store._bodies import digest, encode, encode_json
 from runlane.store._commands import Command
 from runlane.store._ledger import TRANSITION
 from runlane.store._order import BLOCK, GAP, answer_position, in_order
@@ -19,15 +20,13 @@ from runlane.store._rows import Changes, DraftHead, EventRow, Head, MessageRow, 
 __all__ = ["Decision", "Repeat", "Step", "moment"]
 
 
-@dataclass(frozen=True, slots=True)
-class Repeat:
+class Repeat(NamedTuple):
     """An idempotency key that was accepted before; the store completes it to a `Duplicate`."""
 
     receipt: ReceiptRow
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """What the reducer decided.
 
     Attributes:
@@ -67,36 +66,47 @@ class Step:
         head: The head so far; `finish` sets version, sequence and times.
     """
 
+    __slots__ = ("_messages", "at", "changes", "command_id", "head", "version")
+
     def __init__(self, view: View, command: Command, /) -> None:
-        self.command = command
+        self.command_id = command.command_id
         self.at = moment(command.at)
         self.version = view.head.version + 1
         self.head = view.head
-        self.changes = Changes(before=view.head, head=view.head)
-        self._view = view
+        self.changes = Changes(view.head, view.head)
         self._messages: list[tuple[int, Message]] = []
 
-    def run(self, before: RunRow | None, run: Run, /, *, place: int | None = None) -> RunRow:
-        """Save a run; a place once given stays."""
-        if before is None:
-            after = RunRow(run=run, arrival=self.version, version=self.version, place=place)
-        else:
-            place = before.place if place is None else place
-            after = before._replace(run=run, version=self.version, place=place)
-        self.changes.runs[run.id] = (before, after)
+    def add(self, run: Run, /) -> RunRow:
+        """Save a new run."""
+        after = RunRow(run, self.version, self.version)
+        self.changes.runs[run.id] = (None, after)
         return after
 
-    def edit(self, before: RunRow, /, *, place: int | None = None, **fields: object) -> RunRow:
-        """Save a run with some fields changed, its revision raised and its time set."""
-        changed = {**fields, "revision": before.run.revision + 1, "updated_at": self.at}
-        return self.run(before, changed_run(before.run, changed), place=place)
+    def edit(
+        self,
+        before: RunRow,
+        /,
+        *,
+        place: int | None = None,
+        draft: DraftHead | EllipsisType | None = ...,
+        **fields: object,
+    ) -> RunRow:
+        """Save a run with some fields changed, its revision raised and its time set.
 
-    def keep_draft(self, after: RunRow, draft: DraftHead | None, /) -> RunRow:
-        """Change the draft of a run that this command already saved."""
-        before, _ = self.changes.runs[after.run.id]
-        changed = after._replace(draft=draft)
-        self.changes.runs[after.run.id] = (before, changed)
-        return changed
+        A place once given stays; `...` leaves the draft as it is.
+        """
+        run = before.run
+        fields["revision"] = run.revision + 1
+        fields["updated_at"] = self.at
+        after = RunRow(
+            changed_run(run, fields),
+            before.arrival,
+            self.version,
+            before.place if place is None else place,
+            before.draft if draft is ... else draft,
+        )
+        self.changes.runs[run.id] = (before, after)
+        return after
 
     def give_place(self, row: RunRow, /, *, acquired: bool) -> int:
         """Return the run's place, giving it one, and its inputs theirs, if it leaves the queue for the first time."""
@@ -121,17 +131,8 @@ class Step:
 
     def reserve(self, message_id: str, run_id: str, /) -> None:
         """Reserve the id of an answer."""
-        self.changes.messages.append(
-            MessageRow(
-                message_id=message_id,
-                position=None,
-                version=self.version,
-                run_id=run_id,
-                role="assistant",
-                status="pending",
-                body=None,
-            )
-        )
+        row = MessageRow(message_id, None, self.version, run_id, "assistant", "pending", None)
+        self.changes.messages.append(row)
 
     def answer(self, message: Message, place: int, /) -> JsonObject:
         """Fill a reserved answer, and return its reference for the ledger."""
@@ -148,10 +149,10 @@ class Step:
         /,
         *,
         ownership: Ownership | None = None,
-        placed: Sequence[str] = (),
+        placed: tuple[str, ...] = (),
     ) -> Decision:
         """Close the step with its ledger entry, whose payload this adds the type to."""
-        at, command_id, before = stamp(self.at), self.command.command_id, self.head
+        at, command_id, before, changes = format_timestamp(self.at), self.command_id, self.head, self.changes
         head = Head(
             self.version,
             before.seq + 1,
@@ -165,18 +166,13 @@ class Step:
             at,
             at if kind == "accept" else before.active_at or at,
         )
-        self.changes.head = head
+        changes.head = head
         payload["type"] = kind
         body = encode_json(payload, argument="command")
-        self.changes.entries.append(EventRow(head.seq, head.version, command_id, command_id, TRANSITION, at, body))
-        delta = Delta(
-            version=head.version,
-            seq=head.seq,
-            runs=self._changed_runs(),
-            messages=self._changed_messages(),
-            removed=tuple(message_id for message_id, _ in self.changes.removed),
-        )
-        return Decision(Applied(delta=delta, ownership=ownership), self.changes, tuple(placed))
+        changes.entries.append(EventRow(head.seq, head.version, command_id, command_id, TRANSITION, at, body))
+        removed = tuple([message_id for message_id, _ in changes.removed]) if changes.removed else ()
+        delta = Delta(head.version, head.seq, self._changed_runs(), self._changed_messages(), removed)
+        return Decision(Applied(delta, ownership), changes, placed)
 
     def _changed_runs(self) -> tuple[Run, ...]:
         changed = [after for _, after in self.changes.runs.values()]
@@ -190,15 +186,7 @@ class Step:
 
 
 def _message_row(message: Message, position: int, version: int, body: bytes) -> MessageRow:
-    return MessageRow(
-        message_id=message.id,
-        position=position,
-        version=version,
-        run_id=message.run_id,
-        role=message.role,
-        status=message.status,
-        body=body,
-    )
+    return MessageRow(message.id, position, version, message.run_id, message.role, message.status, body)
 
 
 def refuse_foreign(view: View, conversation_id: str, /, *, argument: str) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Container, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -54,32 +53,42 @@ _RECORDED_AS: Final[dict[type[Command], Transition]] = {
 def transact(rows: Rows, /, conversation_id: str, commands: tuple[Command, ...]) -> tuple[Outcome, ...]:
     """Carry out commands in order, all of them or none; see `Store.apply`."""
     view = rows.view(conversation_id, names(commands))
-    outcomes: list[Outcome] = []
-    placed: list[tuple[int, Applied, tuple[str, ...]]] = []
-    given: dict[str, Message] = {}
+    outcomes: list[Applied] = []
+    placed: list[tuple[int, tuple[str, ...]]] = []
     total: Changes | None = None
     for command in commands:
         decision = _decide(rows, view, command)
-        if isinstance(decision, Decision):
-            if not isinstance(decision.outcome, Applied):
-                return (*outcomes, _completed(rows, view, command, decision))
-            if decision.changes is not None:
-                advance(view, decision.changes)
-                total = _merged(total, decision.changes)
-            given.update((message.id, message) for message in decision.outcome.delta.messages)
-            if decision.placed:
-                placed.append((len(outcomes), decision.outcome, decision.placed))
-            outcomes.append(decision.outcome)
-        else:
+        if isinstance(decision, Applied):
             outcomes.append(decision)
+            continue
+        if not isinstance(decision.outcome, Applied):
+            return (*outcomes, _completed(rows, view, command, decision))
+        if decision.changes is not None:
+            advance(view, decision.changes)
+            total = _merged(total, decision.changes)
+        if decision.placed:
+            placed.append((len(outcomes), decision.placed))
+        outcomes.append(decision.outcome)
     if total is not None:
-        removed = {message_id for message_id, _ in total.removed}
-        for index, applied, message_ids in placed:
-            kept = tuple(message_id for message_id in message_ids if message_id not in removed)
-            outcomes[index] = _with_messages(rows, conversation_id, applied, kept, given)
+        if placed:
+            _put_messages(rows, conversation_id, outcomes, placed, {message_id for message_id, _ in total.removed})
         # The last that can fail: a driver that cannot take back what it saved need not.
         rows.save(conversation_id, total)
     return tuple(outcomes)
+
+
+def _put_messages(
+    rows: Rows,
+    conversation_id: str,
+    outcomes: list[Applied],
+    placed: list[tuple[int, tuple[str, ...]]],
+    removed: Container[str],
+) -> None:
+    """Put the messages that got their place into the outcomes at these indexes, but those that were removed again."""
+    given = {message.id: message for outcome in outcomes for message in outcome.delta.messages}
+    for index, message_ids in placed:
+        kept = tuple([message_id for message_id in message_ids if message_id not in removed])
+        outcomes[index] = _with_messages(rows, conversation_id, outcomes[index], kept, given)
 
 
 def _decide(rows: Rows, view: View, command: Command) -> Decision | Applied:
@@ -119,7 +128,7 @@ def _again(rows: Rows, view: View, command: Command, found: EventRow) -> Applied
     ended = () if record.absorbed is None else (absorbed.run_id for absorbed in record.absorbed)
     own = () if record.run_id is None else (record.run_id,)
     runs = {row.run.id: row.run for row in in_order(rows.runs(view.conversation_id, (*own, *ended)))}
-    delta = replace(delta, runs=tuple(runs.values()), removed=record.removed or ())
+    delta = delta._replace(runs=tuple(runs.values()), removed=record.removed or ())
     applied = Applied(delta=delta, ownership=_ownership(record, what))
     return _with_messages(rows, view.conversation_id, applied, _written(record, runs))
 
@@ -205,8 +214,8 @@ def _with_messages(
         for message_id, row in (rows.bodies(conversation_id, unread) if unread else {}).items()
         if row.removed_at is None
     }
-    found = (given.get(message_id) or stored.get(message_id) for message_id in message_ids)
-    return replace(outcome, delta=replace(outcome.delta, messages=tuple(message for message in found if message)))
+    found = [given.get(message_id) or stored.get(message_id) for message_id in message_ids]
+    return outcome._replace(delta=outcome.delta._replace(messages=tuple(filter(None, found))))
 
 
 def read_message(conversation_id: str, row: MessageRow, /) -> Message:

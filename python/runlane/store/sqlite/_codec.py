@@ -9,8 +9,8 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from runlane.errors import RecordCorruptError, RecordTooNewError
-from runlane.records import Record, Run
-from runlane.store._bodies import encode, encode_json, stamp
+from runlane.records import Record, Run, format_timestamp
+from runlane.store._bodies import encode, encode_json
 from runlane.store._rows import QUEUED, DraftHead, EventRow, Head, MessageRow, RunRow, checked_run
 
 if TYPE_CHECKING:
@@ -271,7 +271,7 @@ def run_insert(conversation: int, row: RunRow, /) -> tuple[str, Values]:
         run.id,
         run.assistant_message_id,
         run.queue_priority,
-        stamp(run.created_at),
+        format_timestamp(run.created_at),
         None if run.request is None else encode_json(run.request, argument="run.request"),
         encode_json(list(run.input_message_ids), argument="run"),
         row.arrival,
@@ -295,7 +295,7 @@ def _live(row: RunRow) -> Values:
         run.terminal_reason,
         run.terminal_policy_name,
         run.absorbed_into_run_id,
-        stamp(run.updated_at),
+        format_timestamp(run.updated_at),
         None if draft is None else draft.kinds,
         None if draft is None else draft.patches,
         None if draft is None else draft.size,
