@@ -55,7 +55,7 @@ class RuntimeSnapshot(Record):
     archive_type: Literal["runtime-snapshot"]
     conversation_id: RecordId
     version: RecordVersion
-    lane_epoch: RecordVersion
+    lane_epoch: Annotated[RecordVersion, Field(lt=1 << 53)]
     lane_owner: RecordId | None = None
     lowest: Annotated[Place, Field(le=0)] = 0
     next_place: Annotated[Place, Field(ge=0)] = 0

@@ -33,10 +33,10 @@ from runlane.store._reducer import advance, names, reduce
 from runlane.store._rows import Changes, EventRow, MessageRow, ReceiptRow, View
 from runlane.store._step import Decision, Repeat
 
-__all__ = ["read_message", "transact"]
+__all__ = ["RECORDED_AS", "read_message", "transact"]
 
 _IDENTIFYING: Final = ("run_id", "idempotency_key", "seed_key")
-_RECORDED_AS: Final[dict[type[Command], Transition]] = {
+RECORDED_AS: Final[dict[type[Command], Transition]] = {
     AcceptInput: "accept",
     AcquireRun: "acquire",
     CheckpointRunAssistant: "checkpoint",
@@ -48,6 +48,7 @@ _RECORDED_AS: Final[dict[type[Command], Transition]] = {
     ReplaceCompactedRange: "compact",
     SeedConversation: "seed",
 }
+"""What an entry of kind `runtime/transition` calls each command."""
 
 
 def transact(rows: Rows, /, conversation_id: str, commands: tuple[Command, ...]) -> tuple[Outcome, ...]:
@@ -157,7 +158,7 @@ def _refuse_another(command: Command, found: EventRow, payload: JsonObject) -> N
     if isinstance(command, AppendEvent):
         same = found.kind == command.kind
     else:
-        same = found.kind == TRANSITION and payload.get("type") == _RECORDED_AS[type(command)]
+        same = found.kind == TRANSITION and payload.get("type") == RECORDED_AS[type(command)]
         for name in _IDENTIFYING:
             same = same and payload.get(name) == getattr(command, name, payload.get(name))
     if not same:
