@@ -8,9 +8,10 @@ from anyio.lowlevel import checkpoint
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runlane.diagnostics import CoreEvent, CreateDiagnosticsOptions, RoundStarted, create_diagnostics
+from runlane.diagnostics import CoreEvent, CreateDiagnosticsOptions, Fact, RoundStarted, create_diagnostics
 from tests.diagnostics.listening import Log, Watcher
 
+STARTED = Fact("round.started", RoundStarted)
 STEPS = st.lists(st.sampled_from(["emit", "tell", "note", "flush", "wait", "fail"]), min_size=1, max_size=6)
 
 
@@ -64,7 +65,7 @@ class Scene:
             assert event is not None
             self.returned.append(event.sequence)
         elif step == "tell":
-            rest = scope.tell("round.started", RoundStarted())
+            rest = scope.tell(STARTED, ())
             if rest is not None:
                 await rest
         elif step == "note":

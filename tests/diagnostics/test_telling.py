@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import anyio
 import pytest
 
+from runlane.contracts import Id, JsonObject
 from runlane.diagnostics import (
     CoreEvent,
     CreateDiagnosticsOptions,
     DiagnosticContext,
+    DiagnosticSpanFields,
+    ExecutionEventDescriptor,
+    Fact,
     NodeFinished,
     RoundStarted,
     ToolInput,
@@ -22,13 +29,16 @@ from tests.diagnostics.listening import Log, Watcher
 
 pytestmark = pytest.mark.anyio
 
+STARTED = Fact("round.started", RoundStarted)
+FINISHED = Fact("node.finished", NodeFinished)
+
 
 def _scope(**options: Any) -> DiagnosticContext:  # noqa: ANN401 - as the options are
     return create_diagnostics(CreateDiagnosticsOptions(**options))
 
 
 async def _told(scope: DiagnosticContext) -> CoreEvent | None:
-    rest = scope.tell("round.started", RoundStarted())
+    rest = scope.tell(STARTED, ())
     return None if rest is None else await rest
 
 
@@ -49,9 +59,9 @@ def _run_at_once(coroutine: Coroutine[Any, Any, None]) -> None:
 async def test_nothing_is_left_to_await_where_nobody_waits() -> None:
     """G10, G13: an observer that takes it at once leaves nothing; no consumer, nothing is numbered."""
     watcher = Watcher()
-    assert _scope().tell("round.started", RoundStarted()) is None
+    assert _scope().tell(STARTED, ()) is None
     root = _scope(observer=watcher)
-    assert root.tell("round.started", RoundStarted()) is None
+    assert root.tell(STARTED, ()) is None
     assert [(event.sequence, event.name, event.identity) for event in watcher.events] == [
         (1, "round.started", root.identity)
     ]
@@ -61,12 +71,11 @@ async def test_told_and_emitted_events_are_alike() -> None:
     """G2: the same envelope whichever way an event went."""
     watcher = Watcher()
     root = _scope(observer=watcher)
-    root.tell("node.finished", NodeFinished("succeeded", 3))  # type: ignore[arg-type]
+    root.tell(FINISHED, ("succeeded", 3))
     await root.emit("node.finished", NodeFinished("succeeded", 3))  # type: ignore[arg-type]
     first, second = watcher.events
-    same = {"event_id": "", "sequence": 0, "occurred_at": 0}
-    assert first._replace(**same) == second._replace(**same)  # type: ignore[arg-type]
-    assert first.to_record().keys() == second.to_record().keys()
+    same: JsonObject = {"event_id": "", "sequence": 0, "occurred_at": 0}
+    assert first.to_record() | same == second.to_record() | same
     assert first.to_record()["payload"] == {"status": "succeeded", "duration_ms": 3}
 
 
@@ -223,27 +232,124 @@ async def test_c20_what_was_noted_is_delivered_first() -> None:
     assert [event.sequence for event in watcher.events] == [1, 2]
 
 
-async def test_g11_content_is_told_only_after_a_yes() -> None:
-    """By default nobody gets it, and its payload is not built."""
-    watcher, built = Watcher(), []
-
-    def build() -> ToolInput:
-        built.append(1)
-        return ToolInput(value=1)
-
-    for accept, expected in ((False, 0), (True, 1)):
-        rest = _scope(observer=watcher, accept_content=accept).tell("tool.input", build)
-        if rest is not None:
-            await rest
-        assert (len(watcher.events), len(built)) == (expected, expected)
+def test_g11_what_has_content_is_no_fact_that_is_told_without_a_question() -> None:
+    """Content goes with its payload through `emit`, which asks; nor is there a fact without an event."""
+    for name, word in (("tool.input", ToolInput), ("no.event", RoundStarted)):
+        with pytest.raises(UsageError, match=name):
+            Fact(name, word)  # type: ignore[arg-type]
 
 
-async def test_what_is_no_event_is_refused() -> None:
-    """By name, when it is told or when the rest is awaited."""
-    root = _scope(observer=Watcher())
-    for name, payload in (("no.event", RoundStarted()), ("round.started", 5)):
-        with pytest.raises(UsageError):
-            rest = root.tell(name, payload)  # type: ignore[arg-type]
-            assert rest is not None
-            await rest
+async def test_g12_a_payload_is_worded_once_and_only_if_somebody_reads_it() -> None:
+    """Of the values that were told, whatever became of the names that held them."""
+    worded: list[object] = []
+
+    def word(status: Any, duration: Any) -> NodeFinished:  # noqa: ANN401 - as told
+        worded.append(status)
+        return NodeFinished(status, duration)
+
+    watcher = Watcher()
+    status = "succeeded"
+    _scope(observer=watcher).tell(Fact("node.finished", word), (status, 3))
+    status = "failed"
+    (event,) = watcher.events
+    assert (event.name, event.content, event.sequence, worded) == ("node.finished", False, 1, [])
+    assert event.payload is event.payload == NodeFinished("succeeded", 3)  # type: ignore[arg-type]
+    assert worded == ["succeeded"]
+
+
+async def test_what_words_no_payload_of_its_event_fails_who_reads_it() -> None:
+    """And nobody else: the reader is told the event and what it got."""
+    watcher = Watcher()
+    root = _scope(observer=watcher)
+    assert root.tell(Fact("round.started", lambda: 5), ()) is None  # type: ignore[arg-type, return-value]
+    with pytest.raises(UsageError, match=r"round\.started says RoundStarted, not int"):
+        _ = watcher.events[0].payload
     assert await _told(root) is None
+
+
+async def test_g4_another_thread_may_note_a_fact_while_a_consumer_has_one() -> None:
+    """It does not come from within the consumer, and waits for nobody; its fact is delivered next."""
+
+    def observe(event: CoreEvent) -> None:
+        if event.sequence == 1:
+            thread = threading.Thread(target=root.note, args=("round.started", RoundStarted()))
+            thread.start()
+            thread.join()
+
+    watcher = Watcher(then=observe)
+    root = _scope(observer=watcher)
+    await _told(root)
+    assert [event.sequence for event in watcher.events] == [1]
+    await _told(root)
+    assert [event.sequence for event in watcher.events] == [1, 2, 3]
+
+
+async def test_g4_a_consumer_may_tell_facts_of_another_producer() -> None:
+    """Whoever is called by two producers at once is refused by both of them and by no third."""
+    refused: list[str] = []
+
+    def inner(_: CoreEvent) -> None:
+        for name, scope in (("outer", outer_root), ("inner", inner_root), ("third", third)):
+            try:
+                scope.note("round.started", RoundStarted())
+            except OutOfTurnError:
+                refused.append(name)
+
+    third = _scope(observer=Watcher())
+    inner_root = _scope(observer=Watcher(then=inner))
+
+    def outer(_: CoreEvent) -> None:
+        assert inner_root.tell(STARTED, ()) is None
+
+    outer_root = _scope(observer=Watcher(then=outer))
+    assert await _told(outer_root) is None
+    assert refused == ["outer", "inner"]
+
+
+def test_an_event_is_a_value() -> None:
+    """Equal to one made of its fields, copied and pickled as one; nothing of it can be changed."""
+    watcher = Watcher()
+    root = _scope(observer=watcher)
+    root.child(DiagnosticSpanFields(node_id=Id("n")), 2, 3).tell(FINISHED, ("succeeded", 3))
+    (event,) = watcher.events
+    assert (event.identity.node_id, event.identity.visit, event.identity.round) == ("n", 2, 3)
+    assert event.identity.parent_span_id == root.identity.span_id
+    copies = [copy.copy(event), copy.deepcopy(event), pickle.loads(pickle.dumps(event))]  # noqa: S301 - our own
+    made = CoreEvent(
+        event_id=event.event_id,
+        name="node.finished",
+        producer_id=event.producer_id,
+        sequence=1,
+        occurred_at=event.occurred_at,
+        identity=event.identity,
+        payload=NodeFinished("succeeded", 3),  # type: ignore[arg-type]
+    )
+    for other in (*copies, made):
+        assert other == event
+        assert hash(other) == hash(event)
+        assert repr(other) == repr(event)
+        assert other.to_record() == event.to_record()
+    assert event != event.identity
+    for name in ("sequence", "payload", "identity", "other"):
+        with pytest.raises(AttributeError):
+            setattr(event, name, None)
+
+
+async def test_an_observer_is_asked_about_the_event_it_gets() -> None:
+    """A descriptor says the name, whether there is content, and whose it is; to the payload it is no key."""
+    asked: list[ExecutionEventDescriptor] = []
+
+    def wanted(descriptor: ExecutionEventDescriptor) -> bool:
+        asked.append(descriptor)
+        return True
+
+    watcher = Watcher(wanted=wanted)
+    root = _scope(observer=watcher, accept_content=True)
+    await _told(root)
+    await root.emit("round.started", RoundStarted())
+    await root.emit("tool.input", ToolInput(value=1))
+    assert [(about.name, about.content, about.identity) for about in asked] == [
+        (event.name, event.content, root.identity) for event in watcher.events
+    ]
+    assert not hasattr(asked[2], "payload")
+    assert asked[1] == ExecutionEventDescriptor("round.started", content=False, identity=root.identity)

@@ -19,6 +19,7 @@ from runlane.diagnostics._events import (
     DiagnosticIdentity,
     DiagnosticSpanFields,
     ExecutionEventDescriptor,
+    Fact,
 )
 from runlane.diagnostics._payloads import (
     BudgetRefused,
@@ -103,6 +104,7 @@ __all__ = [
     "ErrorFacts",
     "ExecutionEventDescriptor",
     "ExecutionObserver",
+    "Fact",
     "JournalFailed",
     "ModelFinished",
     "ModelInput",

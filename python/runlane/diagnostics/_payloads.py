@@ -11,10 +11,11 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypedDict, get_args
 
 from runlane.contracts import DurationMs, Id, InvocationStatus, JsonObject, ModelUsage, get_error_info
-from runlane.diagnostics._catalog import CoreEventName
+from runlane.diagnostics._catalog import CORE_EVENT_CATALOG, CoreEventName
 from runlane.diagnostics._steps import DebugStepsOutput, ReportedStep, SubFlowValue
 
 __all__ = [
+    "ORDINARY",
     "PAYLOADS",
     "BudgetRefused",
     "CacheRead",
@@ -332,3 +333,6 @@ PAYLOADS: Final[Mapping[CoreEventName, type[Any]]] = MappingProxyType(
     {name: CoreEventPayloads.__annotations__[name] for name in get_args(CoreEventName)}
 )
 """The same, to check by."""
+
+ORDINARY: Final = {name: kind for name, kind in PAYLOADS.items() if not CORE_EVENT_CATALOG[name].content}
+"""Those of the events that hold no content."""

@@ -11,7 +11,7 @@ from pydantic import JsonValue, ValidationError
 from runlane.contracts import Id, Issue, TimestampMs
 from runlane.diagnostics._bounds import DiagnosticLimits, is_bounded
 from runlane.diagnostics._catalog import CORE_EVENT_CATALOG, CoreEventName
-from runlane.diagnostics._events import VERSION, CoreEvent, DiagnosticIdentity
+from runlane.diagnostics._events import ENVELOPE, VERSION, DiagnosticIdentity
 from runlane.diagnostics._plain import MAX_DEPTH, MAX_NODES
 from runlane.diagnostics._steps import StoredSubStep
 from runlane.errors import CheckFailedError
@@ -21,7 +21,7 @@ __all__ = ["CoreDiagnosticRecord", "normalize_diagnostic_event"]
 _LARGEST: Final = 2**53 - 1
 _MAX_ID: Final = 512
 _LIMITS: Final = DiagnosticLimits()
-_ENVELOPE: Final = frozenset(CoreEvent._fields)
+_ENVELOPE: Final = frozenset(ENVELOPE)
 _IDENTITY: Final = frozenset(DiagnosticIdentity._fields)
 _NUMBERS: Final = ("visit", "round")
 

@@ -1,20 +1,18 @@
-"""Scopes: who tells facts, in a tree of spans under one run."""
+"""Scopes as their users know them: who tells facts, in a tree of spans under one run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from dataclasses import replace
-from typing import Any, Final, Protocol, cast, runtime_checkable
+from collections.abc import Coroutine
+from typing import Any, Protocol, runtime_checkable
 
-from runlane.contracts import Id, RecordingScope, require_id
+from runlane.contracts import RecordingScope
 from runlane.diagnostics._catalog import CoreEventName
 from runlane.diagnostics._consumers import CreateDiagnosticsOptions
-from runlane.diagnostics._events import CoreEvent, DiagnosticIdentity, DiagnosticSpanFields, SpanFacts
-from runlane.diagnostics._payloads import CoreEventPayload
-from runlane.diagnostics._producer import Producer
+from runlane.diagnostics._events import CoreEvent, DiagnosticIdentity, DiagnosticSpanFields, Fact, Saying
 from runlane.diagnostics._recorder import SubFlowLogger
+from runlane.diagnostics._spans import Span, open_root
 from runlane.diagnostics._steps import DebugStepsOutput, ReportedStep
-from runlane.errors import OutOfTurnError, UsageError
+from runlane.errors import UsageError
 
 __all__ = ["DiagnosticContext", "NodeReportingContext", "as_diagnostics", "create_diagnostics"]
 
@@ -63,8 +61,20 @@ class DiagnosticContext(Protocol):
         """Whether anybody listens; if not, `emit` does nothing."""
         ...
 
-    def child(self, fields: DiagnosticSpanFields | None = None, /) -> DiagnosticContext:
-        """Open a span below this one. Fields not given are inherited, consumers and numbers are shared."""
+    def child(
+        self,
+        fields: DiagnosticSpanFields | None = None,
+        /,
+        visit: int | None = None,
+        round: int | None = None,  # noqa: A002 - the word of the identity
+    ) -> DiagnosticContext:
+        """Open a span below this one. Fields not given are inherited, consumers and numbers are shared.
+
+        Args:
+            fields: What it says of itself.
+            visit: As in the fields, for whoever opens many spans that differ in nothing else.
+            round: Likewise.
+        """
         ...
 
     def for_run(self) -> DiagnosticContext:
@@ -74,7 +84,7 @@ class DiagnosticContext(Protocol):
     def emit(
         self,
         name: CoreEventName,
-        payload: CoreEventPayload | Callable[[], CoreEventPayload],
+        payload: Saying,
         /,
         *,
         sub_steps: SubFlowLogger | None = None,
@@ -96,15 +106,12 @@ class DiagnosticContext(Protocol):
         """
         ...
 
-    def tell(
-        self,
-        name: CoreEventName,
-        payload: CoreEventPayload | Callable[[], CoreEventPayload],
-        /,
-        *,
-        sub_steps: SubFlowLogger | None = None,
-    ) -> Coroutine[Any, Any, CoreEvent | None] | None:
+    def tell(self, fact: Fact, values: tuple[object, ...], /) -> Coroutine[Any, Any, CoreEvent | None] | None:
         """Tell a fact as `emit` does, without a coroutine where no consumer has to be waited for.
+
+        Args:
+            fact: The event, and what words its payload if somebody reads it.
+            values: What it is worded of. They must never change.
 
         Returns:
             What is left to await, at once and by the same task; None if everybody has the event.
@@ -114,7 +121,7 @@ class DiagnosticContext(Protocol):
         """
         ...
 
-    def note(self, name: CoreEventName, payload: CoreEventPayload | Callable[[], CoreEventPayload], /) -> None:
+    def note(self, name: CoreEventName, payload: Saying, /) -> None:
         """Tell a fact from synchronous code: it takes its number now and is delivered before the next awaited one.
 
         What the observer raises surfaces there.
@@ -130,126 +137,6 @@ class DiagnosticContext(Protocol):
         ...
 
 
-_made: Final[Any] = tuple.__new__
-_PLACES: Final = {name: place for place, name in enumerate(DiagnosticIdentity._fields)}
-
-_GIVEN: Final = frozenset({"run_id", "span_id", "parent_span_id"})
-
-
-class _Scope:
-    __slots__ = ("_fields", "_identity", "_parent", "_producer", "_served", "_span_id")
-
-    def __init__(
-        self, producer: Producer, span_id: Id, parent: DiagnosticIdentity | _Scope, fields: DiagnosticSpanFields | None
-    ) -> None:
-        self._producer = producer
-        self._span_id = span_id
-        self._parent = parent
-        self._fields = fields
-        self._served = False
-        # Made when it is first asked for: a run without diagnostics opens a span per visit and looks at few of them.
-        self._identity: DiagnosticIdentity | None = parent if isinstance(parent, DiagnosticIdentity) else None
-
-    @property
-    def identity(self) -> DiagnosticIdentity:
-        known = self._identity
-        if known is None:
-            known = self._identity = _below(self._parent, self._span_id, self._fields)
-        return known
-
-    @property
-    def enabled(self) -> bool:
-        return self._producer.enabled
-
-    def child(self, fields: DiagnosticSpanFields | None = None, /) -> DiagnosticContext:
-        return _Scope(self._producer, self._producer.next_span(), self, fields)
-
-    def for_run(self) -> DiagnosticContext:
-        if not self._served:
-            self._served = True
-            return self
-        said = {name: value for name, value in self.identity._asdict().items() if name not in _GIVEN}
-        fields = DiagnosticSpanFields(**cast("SpanFacts", said))
-        return _root(replace(self._producer.options, run_id=None, fields=fields)).for_run()
-
-    def emit(
-        self,
-        name: CoreEventName,
-        payload: CoreEventPayload | Callable[[], CoreEventPayload],
-        /,
-        *,
-        sub_steps: SubFlowLogger | None = None,
-    ) -> Coroutine[Any, Any, CoreEvent | None]:
-        # Not a coroutine function around another one: this is called several times per visit.
-        if not self._producer.enabled:
-            return _nothing()
-        return self._producer.emit(self.identity, name, payload, sub_steps)
-
-    def tell(
-        self,
-        name: CoreEventName,
-        payload: CoreEventPayload | Callable[[], CoreEventPayload],
-        /,
-        *,
-        sub_steps: SubFlowLogger | None = None,
-    ) -> Coroutine[Any, Any, CoreEvent | None] | None:
-        producer = self._producer
-        if not producer.enabled:
-            return None
-        return producer.tell(self._identity or self.identity, name, payload, sub_steps)
-
-    def note(self, name: CoreEventName, payload: CoreEventPayload | Callable[[], CoreEventPayload], /) -> None:
-        if self._producer.enabled:
-            self._producer.note(self.identity, name, payload)
-
-    async def flush(self) -> None:
-        if self._producer.enabled:
-            await self._producer.flush()
-
-    def reporting(self) -> NodeReportingContext:
-        return _Reporting(self, self._producer)
-
-
-async def _nothing() -> None:
-    """Nobody listens."""
-
-
-class _Reporting:
-    __slots__ = ("_closed", "_logger", "_producer", "_scope")
-
-    def __init__(self, scope: _Scope, producer: Producer) -> None:
-        self._scope = scope
-        self._producer = producer
-        self._logger: SubFlowLogger | None = None
-        self._closed = False
-
-    @property
-    def sub_flow(self) -> SubFlowLogger:
-        if self._logger is None:
-            options = self._producer.options
-            self._logger = SubFlowLogger(
-                limits=options.limits, on_progress=options.on_progress, clock=options.clock, ids=options.ids
-            )
-            if self._closed:
-                self._logger.close()
-        return self._logger
-
-    def report(self, step: ReportedStep, /) -> None:
-        self.sub_flow.report(step)
-
-    def debug(self, output: DebugStepsOutput, /) -> None:
-        if self._closed:
-            raise OutOfTurnError("the visit is over", argument="debug")
-        if type(output) is not DebugStepsOutput:
-            raise UsageError(f"must be DebugStepsOutput, not {type(output).__name__}", argument="output")
-        self._scope.note("debug.steps", output)
-
-    def close(self) -> None:
-        self._closed = True
-        if self._logger is not None:
-            self._logger.close()
-
-
 def create_diagnostics(options: CreateDiagnosticsOptions | None = None, /) -> DiagnosticContext:
     """Open a root scope.
 
@@ -261,7 +148,7 @@ def create_diagnostics(options: CreateDiagnosticsOptions | None = None, /) -> Di
         >>> child.identity.run_id, child.identity.parent_span_id == root.identity.span_id
         ('run-1', True)
     """
-    return _root(options or CreateDiagnosticsOptions())
+    return open_root(options or CreateDiagnosticsOptions())
 
 
 def as_diagnostics(scope: RecordingScope | None, /) -> DiagnosticContext:
@@ -272,31 +159,6 @@ def as_diagnostics(scope: RecordingScope | None, /) -> DiagnosticContext:
     """
     if scope is None:
         return create_diagnostics()
-    if type(scope) is not _Scope and not isinstance(scope, DiagnosticContext):
+    if type(scope) is not Span and not isinstance(scope, DiagnosticContext):
         raise UsageError(f"must be a DiagnosticContext, not {type(scope).__name__}", argument="diagnostics")
     return scope
-
-
-def _root(options: CreateDiagnosticsOptions) -> _Scope:
-    producer = Producer(options)
-    run_id = options.ids.new("run") if options.run_id is None else require_id(options.run_id, argument="run_id")
-    own = {} if options.fields is None else _said(options.fields)
-    identity = DiagnosticIdentity(run_id=Id(run_id), span_id=producer.producer_id, **own)
-    return _Scope(producer, producer.producer_id, identity, None)
-
-
-def _below(parent: DiagnosticIdentity | _Scope, span_id: Id, fields: DiagnosticSpanFields | None) -> DiagnosticIdentity:
-    above = parent if isinstance(parent, DiagnosticIdentity) else parent.identity
-    facts: list[object] = [*above]
-    facts[1], facts[2] = span_id, above.span_id
-    if fields is not None:
-        for name, value in fields.given.items():
-            if value is not None:
-                facts[_PLACES[name]] = value
-    identity: DiagnosticIdentity = _made(DiagnosticIdentity, facts)
-    return identity
-
-
-def _said(fields: DiagnosticSpanFields) -> dict[str, Any]:
-    given = cast("dict[str, Any]", fields.given)
-    return {name: value for name, value in given.items() if value is not None}

@@ -88,7 +88,8 @@ def build_workflow_chain(records: Iterable[object], /, *, run_id: Id, workflow_i
 
 
 def _normalized(record: object) -> CoreDiagnosticRecord:
-    return normalize_diagnostic_event(record.to_record() if type(record) is CoreEvent else record)
+    kind: type = type(record)  # what an object says of its class is not asked
+    return normalize_diagnostic_event(CoreEvent.to_record(record) if issubclass(kind, CoreEvent) else record)  # type: ignore[arg-type]
 
 
 class _Spans:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from runlane.contracts import ErrorContext, annotate_error, resolve
 from runlane.errors import WorkflowContractError
 from runlane.flow._context import CoreStep, StepComplete, StepContinue, StepOutcome
-from runlane.flow._rounds import RoundTelling
+from runlane.flow._rounds import tell_round_failed
 from runlane.flow._run_state import RunState
+from runlane.flow._telling import ROUND_FINISHED, ROUND_STARTED
 from runlane.flow._visit import Round
 
 if TYPE_CHECKING:
@@ -32,16 +33,18 @@ async def run_steps(run: RunState, step: CoreStep) -> object:
 
 
 async def _told_round(run: RunState, step: CoreStep, number: int) -> StepOutcome:
-    told = RoundTelling(run, number)
-    rest = told.start()
+    telling, scope = run.telling, run.scope.child(round=number)
+    began = telling.monotonic()
+    rest = telling.tell(scope, ROUND_STARTED, ())
     if rest is not None:
         await rest
     try:
         outcome = await _round(run, step, number)
     except BaseException as error:
-        await told.fail(error)
+        await tell_round_failed(run, scope, began, error)
         raise
-    rest = told.finish("complete" if isinstance(outcome, StepComplete) else "continue")
+    decision = "complete" if isinstance(outcome, StepComplete) else "continue"
+    rest = telling.tell(scope, ROUND_FINISHED, (decision, began, telling.monotonic()))
     if rest is not None:
         await rest
     return outcome

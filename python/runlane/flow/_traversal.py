@@ -6,17 +6,28 @@ import inspect
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from typing_extensions import override
 
 from runlane.contracts import ErrorContext, Id, annotate_error, get_error_info, sync_result
-from runlane.diagnostics import DiagnosticContext, DiagnosticSpanFields
+from runlane.diagnostics import DiagnosticContext, DiagnosticSpanFields, Fact, SubFlowLogger
 from runlane.errors import BudgetError, UsageError, WorkflowContractError
 from runlane.flow._context import WorkflowFailure
 from runlane.flow._definition import WorkflowNode, WorkflowRoute, require_workflow_value
 from runlane.flow._machine import Traversal
-from runlane.flow._rounds import RoundTelling
+from runlane.flow._rounds import tell_round_failed
 from runlane.flow._run_state import RunState, status_of
-from runlane.flow._telling import Place, Rest, tell_end
+from runlane.flow._telling import (
+    NODE_ENTERED,
+    NODE_FINISHED,
+    RECOVERY_TAKEN,
+    ROUND_FINISHED,
+    ROUND_STARTED,
+    ROUTE_TAKEN,
+    WORKFLOW_STARTED,
+    tell_end,
+)
 from runlane.flow._visit import Visit
 
 if TYPE_CHECKING:
@@ -25,7 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["run_workflow"]
 
 _GOES_ON: Final = object()
-_fields: Final = DiagnosticSpanFields.trusted
 
 
 async def run_workflow(
@@ -44,10 +54,9 @@ async def run_workflow(
     """
     if run.models is not None:
         run.models.check(workflow.list(), workflow.id)
-    walk = _Walk(run, workflow, state, above)
     if not run.telling.enabled:
-        return await walk.go()
-    return await walk.go_told()
+        return await _Walk(run, workflow, state, above).go()
+    return await _ToldWalk(run, workflow, state, above).go()
 
 
 async def _nested(workflow: AgentWorkflow[Any], state: Mapping[str, object], visit: Visit) -> object:
@@ -58,28 +67,21 @@ async def _nested(workflow: AgentWorkflow[Any], state: Mapping[str, object], vis
     return await run_workflow(visit.run, workflow, state, visit.diagnostics)
 
 
-class _Walk:
-    """One workflow under way."""
+_Way: TypeAlias = tuple[int, str | None, object, str | None]
+"""How a visit was left: which route of its kind, to which node, with what value, into which failure phase."""
 
-    __slots__ = (
-        "_failure",
-        "_machine",
-        "_next_scope",
-        "_place",
-        "_run",
-        "_state",
-        "_values",
-        "_view",
-        "_visited",
-        "_workflow",
-    )
+
+class _Walk:
+    """One workflow under way, of which nobody is told."""
+
+    __slots__ = ("_failure", "_machine", "_run", "_scope", "_values", "_view", "_workflow")
 
     def __init__(
         self,
         run: RunState,
         workflow: AgentWorkflow[Any],
         state: Mapping[str, object],
-        above: DiagnosticContext,
+        scope: DiagnosticContext,
     ) -> None:
         self._run = run
         self._workflow = workflow
@@ -87,86 +89,49 @@ class _Walk:
         self._values: dict[str, object] = dict(state)
         self._view = MappingProxyType(self._values)
         self._failure: WorkflowFailure | None = None
-        branch = run.branch
-        fields = DiagnosticSpanFields(workflow_id=Id(workflow.id), agent_id=branch.agent_id, branch_id=branch.branch_id)
-        self._place = Place(above.child(fields) if run.telling.enabled else above, workflow.id)
-        self._visited = self._place
-        self._next_scope: DiagnosticContext | None = None
-
-    async def go_told(self) -> object:
-        """Run, and tell of the start and the end."""
-        run, telling, place = self._run, self._run.telling, self._place
-        started = run.clock.monotonic()
-        rest = telling.workflow_started(place, nodes=len(self._workflow), start=self._workflow.definition.start)
-        if rest is not None:
-            await rest
-        try:
-            value = await self.go()
-        except BaseException as error:
-            leaving, status = error, status_of(error, run.token)
-            await tell_end(lambda: telling.workflow_finished(place, self._machine, status, started, leaving))
-            raise
-        rest = telling.workflow_finished(place, self._machine, "succeeded", started, None)
-        if rest is not None:
-            await rest
-        return value
+        self._scope = scope
 
     async def go(self) -> object:
-        """Run, round after round."""
-        machine, run = self._machine, self._run
+        """Run to the end."""
+        machine = self._machine
         machine.start()
         try:
-            while True:
-                number = run.begin_round()
-                value = await (self._told_visit(number) if run.telling.enabled else self._visit(number))
-                if value is not _GOES_ON:
-                    return value
+            return await self._rounds()
         except BaseException as error:
             if machine.phase != "completed":
-                end = machine.end_cancelled if status_of(error, run.token) == "cancelled" else machine.end_failed
+                end = machine.end_cancelled if status_of(error, self._run.token) == "cancelled" else machine.end_failed
                 end()
             raise
 
-    async def _told_visit(self, number: int) -> object:
-        told = RoundTelling(self._run, number)
-        rest = told.start()
-        if rest is not None:
-            await rest
-        try:
-            value = await self._visit(number)
-        except BaseException as error:
-            await told.fail(error)
-            raise
-        rest = told.finish("continue" if value is _GOES_ON else "complete")
-        if rest is not None:
-            await rest
-        return value
+    async def _rounds(self) -> object:
+        """Run, round after round."""
+        run = self._run
+        while True:
+            value = await self._visit(run.begin_round())
+            if value is not _GOES_ON:
+                return value
 
     # --- one visit -----------------------------------------------------------------------------------------------
 
     async def _visit(self, number: int) -> object:
         """Visit the node that is next; return the workflow's value, or `_GOES_ON` if it goes on."""
-        run, machine = self._run, self._machine
-        node = self._workflow.require(machine.node_id)
-        self._require_visits(node)
-        visit = Visit(
-            run, number, self._scope_of(node, number), self._workflow.id, node, machine.enter(), self._view,
-            self._failure, _nested,
-        )  # fmt: skip
-        self._failure = None
+        node = self._workflow.require(self._machine.node_id)
+        visit = self._enter(node, number, None)
         try:
-            error = await (self._told_handler(visit, node) if run.telling.enabled else self._handler(visit, node))
-            run.raise_if_cancelled()
-            if error is None:
-                machine.succeed()
-                return await self._route(visit, node, node.routes, None)
-            if not self._may_recover(error, node):
-                raise error
-            machine.fail()
-            return await self._recover(visit, node, error)
+            error = await self._handler(visit, node)
+            self._run.raise_if_cancelled()
+            return self._leave(visit, node, error)[2]
         finally:
             visit.ended = True
             visit.close_reports()
+
+    def _enter(self, node: WorkflowNode[Any], number: int, scope: DiagnosticContext | None) -> Visit:
+        self._require_visits(node)
+        visit = Visit(
+            self._run, number, scope, self._workflow.id, node, self._machine.enter(), self._view, self._failure, _nested
+        )  # fmt: skip
+        self._failure = None
+        return visit
 
     def _require_visits(self, node: WorkflowNode[Any]) -> None:
         if node.max_visits is not None and self._machine.visits.get(node.id, 0) >= node.max_visits:
@@ -174,34 +139,6 @@ class _Walk:
             self._run.refuse(self._run.scope, allowance, node.max_visits)
             text = f"node {node.id!r} was visited {node.max_visits} times, as often as it may be"
             raise BudgetError(text, allowance=allowance, limit=node.max_visits)
-
-    async def _told_handler(self, visit: Visit, node: WorkflowNode[Any]) -> Exception | None:
-        run, telling = self._run, self._run.telling
-        place = self._visited = Place(visit.diagnostics, self._workflow.id, node.id, visit.visit, visit.round)
-        rest = telling.node_entered(place)
-        if rest is not None:
-            await rest
-        started = run.clock.monotonic()
-        try:
-            error = await self._handler(visit, node)
-        except BaseException as raised:
-            await self._tell_failed(visit, place, started, raised)
-            raise
-        if error is not None or run.token.cancelled:
-            await self._tell_failed(visit, place, started, run.token.error() if error is None else error)
-            return error
-        visit.close_reports()
-        recorded = visit.recorded
-        rest = telling.node_finished(place, "succeeded", started, None, None if recorded is None else recorded.sub_flow)
-        if rest is not None:
-            await rest
-        return None
-
-    async def _tell_failed(self, visit: Visit, place: Place, started: float, error: BaseException) -> None:
-        visit.close_reports()
-        status, recorded = status_of(error, self._run.token), visit.recorded
-        steps = None if recorded is None else recorded.sub_flow
-        await tell_end(lambda: self._run.telling.node_finished(place, status, started, error, steps))
 
     async def _handler(self, visit: Visit, node: WorkflowNode[Any]) -> Exception | None:
         """Call the handler and merge what it changes; return what it failed with, annotated."""
@@ -251,21 +188,28 @@ class _Walk:
 
     # --- ways out ------------------------------------------------------------------------------------------------
 
-    async def _recover(self, visit: Visit, node: WorkflowNode[Any], error: Exception) -> object:
+    def _leave(self, visit: Visit, node: WorkflowNode[Any], error: Exception | None) -> _Way:
+        """Take the first route, or after a failure the first recovery route, that matches."""
+        machine = self._machine
+        if error is None:
+            machine.succeed()
+            return self._take(visit, node, node.routes, None)
+        if not self._may_recover(error, node):
+            raise error
+        machine.fail()
         failure = WorkflowFailure(
             phase=None, node_id=node.id, visit=visit.visit, error=error, info=get_error_info(error)
         )
         visit.failure = failure
-        return await self._route(visit, node, node.recover, failure)
+        return self._take(visit, node, node.recover, failure)
 
-    async def _route(
+    def _take(
         self,
         visit: Visit,
         node: WorkflowNode[Any],
         routes: Sequence[WorkflowRoute[Any]],
         failure: WorkflowFailure | None,
-    ) -> object:
-        """Take the first route that matches; return the value of one that completes."""
+    ) -> _Way:
         machine = self._machine
         for index, way in enumerate(routes):
             if (way.when is None or self._matches(way, visit, node)) and machine.has_budget(index, way.budget):
@@ -276,17 +220,11 @@ class _Walk:
             raise self._contract(f"no route of node {node.id!r} matches", "unmatched_route", node)
         target = way.target_node_id
         value = _GOES_ON if target is not None else self._completion(way, visit, node)
-        phase = None
         if failure is None:
             machine.take(index, target)
-        else:
-            machine.recover(index, target)
-            phase = self._enter_phase(failure, target)
-        if self._run.telling.enabled:
-            rest = self._tell_route(index, phase, recovers=failure is not None)
-            if rest is not None:
-                await rest
-        return value
+            return index, target, value, None
+        machine.recover(index, target)
+        return index, target, value, self._enter_phase(failure, target)
 
     def _matches(self, way: WorkflowRoute[Any], visit: Visit, node: WorkflowNode[Any]) -> bool:
         when: Any = way.when
@@ -321,31 +259,137 @@ class _Walk:
         )
         return phase
 
-    def _tell_route(self, index: int, phase: str | None, *, recovers: bool) -> Rest:
-        target = None if self._machine.phase == "completed" else self._machine.node_id
-        span = None
-        if target is not None:
-            self._next_scope = self._place.scope.child(
-                _fields(
-                    {
-                        "node_id": Id(target),
-                        "visit": self._machine.visits.get(target, 0) + 1,
-                        "round": self._run.rounds + 1,
-                    }
-                )
-            )
-            span = self._next_scope.identity.span_id
-        return self._run.telling.route_taken(self._visited, index, target, span, phase, recovers=recovers)
-
-    def _scope_of(self, node: WorkflowNode[Any], number: int) -> DiagnosticContext | None:
-        """Return the span of the visit: the one its route announced, or a new one; none where nobody listens."""
-        if not self._run.telling.enabled:
-            return None
-        scope, self._next_scope = self._next_scope, None
-        if scope is not None:
-            return scope
-        visit = self._machine.visits.get(node.id, 0) + 1
-        return self._place.scope.child(_fields({"node_id": Id(node.id), "visit": visit, "round": number}))
-
     def _contract(self, text: str, rule: str, node: WorkflowNode[Any]) -> WorkflowContractError:
         return WorkflowContractError(text, rule=rule, workflow_id=self._workflow.id, node_id=node.id)
+
+
+class _ToldWalk(_Walk):
+    """One workflow under way that is told: its start and its end, and of every visit five facts in two spans."""
+
+    __slots__ = ("_spans",)
+
+    def __init__(
+        self,
+        run: RunState,
+        workflow: AgentWorkflow[Any],
+        state: Mapping[str, object],
+        above: DiagnosticContext,
+    ) -> None:
+        branch = run.branch
+        fields = DiagnosticSpanFields(workflow_id=Id(workflow.id), agent_id=branch.agent_id, branch_id=branch.branch_id)
+        super().__init__(run, workflow, state, above.child(fields))
+        self._spans: dict[str, DiagnosticSpanFields] = {}
+
+    @override
+    async def go(self) -> object:
+        """Run, and tell of the start and the end."""
+        run, telling, scope = self._run, self._run.telling, self._scope
+        began = telling.monotonic()
+        rest = telling.tell(scope, WORKFLOW_STARTED, (len(self._workflow), self._workflow.definition.start))
+        if rest is not None:
+            await rest
+        try:
+            value = await super().go()
+        except BaseException as error:
+            leaving, status = error, status_of(error, run.token)
+            await tell_end(lambda: telling.workflow_finished(scope, self._machine, status, began, leaving))
+            raise
+        rest = telling.workflow_finished(scope, self._machine, "succeeded", began, None)
+        if rest is not None:
+            await rest
+        return value
+
+    @override
+    async def _rounds(self) -> object:  # noqa: C901, PLR0912, PLR0915 - written out
+        """Visit node after node and tell of it.
+
+        Written out, down to the spans, for what is told shall not cost more than the visits themselves.
+        """
+        run, machine, telling = self._run, self._machine, self._run.telling
+        monotonic, also, token, nodes = telling.monotonic, telling.also, run.token, self._workflow
+        after: DiagnosticContext | None = None
+        fact: Fact
+        values: tuple[object, ...]
+        while True:
+            number = run.begin_round()
+            around = run.scope.child(None, None, number)
+            round_began = monotonic()
+            rest = around.tell(ROUND_STARTED, ())
+            if also is not None:
+                rest = also(rest, around, ROUND_STARTED, ())
+            if rest is not None:
+                await rest
+            try:
+                node = nodes.require(machine.node_id)
+                scope = self._span(node.id, number) if after is None else after
+                visit = self._enter(node, number, scope)
+                try:
+                    rest = scope.tell(NODE_ENTERED, ())
+                    if also is not None:
+                        rest = also(rest, scope, NODE_ENTERED, ())
+                    if rest is not None:
+                        await rest
+                    began = monotonic()
+                    try:
+                        error = await self._handler(visit, node)
+                    except BaseException as raised:
+                        await self._tell_finished(scope, began, raised, visit.close_reports())
+                        raise
+                    reported = None if visit.reports is None else visit.close_reports()
+                    if error is None and reported is None and not token.cancelled:
+                        values = ("succeeded", began, monotonic(), None)
+                        rest = scope.tell(NODE_FINISHED, values)
+                        if also is not None:
+                            rest = also(rest, scope, NODE_FINISHED, values)
+                        if rest is not None:
+                            await rest
+                    else:
+                        await self._tell_finished(scope, began, error, reported)
+                    if token.cancelled:
+                        raise token.error()
+                    index, target, value, phase = self._leave(visit, node, error)
+                    after = None if target is None else self._span(target, number + 1)
+                    fact, values = (
+                        (ROUTE_TAKEN, (index, after)) if error is None else (RECOVERY_TAKEN, (index, after, phase))
+                    )
+                    rest = scope.tell(fact, values)
+                    if also is not None:
+                        rest = also(rest, scope, fact, values)
+                    if rest is not None:
+                        await rest
+                finally:
+                    visit.ended = True
+                    visit.close_reports()
+            except BaseException as error:
+                await tell_round_failed(run, around, round_began, error)
+                raise
+            values = ("complete" if after is None else "continue", round_began, monotonic())
+            rest = around.tell(ROUND_FINISHED, values)
+            if also is not None:
+                rest = also(rest, around, ROUND_FINISHED, values)
+            if rest is not None:
+                await rest
+            if after is None:
+                return value
+
+    async def _tell_finished(
+        self, scope: DiagnosticContext, began: float, error: BaseException | None, reported: SubFlowLogger | None
+    ) -> None:
+        """Tell the end of a visit that failed or was cancelled, or that reported steps."""
+        run, telling = self._run, self._run.telling
+        if error is None and run.token.cancelled:
+            error = run.token.error()
+        status = status_of(error, run.token)
+        if error is not None:
+            await tell_end(lambda: telling.node_finished(scope, status, began, error, reported))
+            return
+        rest = telling.node_finished(scope, status, began, None, reported)
+        if rest is not None:
+            await rest
+
+    def _span(self, node_id: str, number: int) -> DiagnosticContext:
+        """Open the span of the next visit of a node."""
+        fields = self._spans.get(node_id)
+        if fields is None:
+            fields = self._spans[node_id] = DiagnosticSpanFields(node_id=Id(node_id))
+        return self._scope.child(fields, self._machine.visits.get(node_id, 0) + 1, number)

@@ -19,6 +19,7 @@ from runlane.diagnostics import (
     DiagnosticSpanFields,
     NodeReported,
     NodeReportingContext,
+    SubFlowLogger,
 )
 from runlane.errors import OutOfTurnError, UsageError, WorkflowContractError
 from runlane.flow._bindings import ToolInvoker
@@ -141,7 +142,7 @@ class Round(Turn):
 class Visit(Turn):
     """One visit of a node: the `WorkflowContext` its handler and its predicates are given."""
 
-    __slots__ = ("_nested", "_node", "_reporting", "failure", "state", "visit", "workflow_id")
+    __slots__ = ("_nested", "_node", "failure", "reports", "state", "visit", "workflow_id")
 
     def __init__(  # noqa: PLR0913, PLR0917 - the facts of a visit; positions cost less
         self,
@@ -167,7 +168,7 @@ class Visit(Turn):
         self.state = state
         self.failure = failure
         self._nested = nested
-        self._reporting: NodeReportingContext | None = None
+        self.reports: NodeReportingContext | None = None
 
     @property
     def node_id(self) -> str:
@@ -179,16 +180,11 @@ class Visit(Turn):
 
     @property
     def reporting(self) -> NodeReportingContext:
-        if self._reporting is None:
-            self._reporting = self.diagnostics.reporting()
+        if self.reports is None:
+            self.reports = self.diagnostics.reporting()
             if self.ended:
-                self._reporting.close()
-        return self._reporting
-
-    @property
-    def recorded(self) -> NodeReportingContext | None:
-        """What was reported, if anything was."""
-        return self._reporting
+                self.reports.close()
+        return self.reports
 
     def report(self, report: WorkflowNodeReport, /) -> None:
         self.require_open("report")
@@ -209,10 +205,12 @@ class Visit(Turn):
     def cache_home(self) -> tuple[str, str]:
         return self._node.id, self._node.cache_partition
 
-    def close_reports(self) -> None:
-        """Let nothing more be reported."""
-        if self._reporting is not None:
-            self._reporting.close()
+    def close_reports(self) -> SubFlowLogger | None:
+        """Let nothing more be reported; return the recorder if anything asked for it."""
+        if self.reports is None:
+            return None
+        self.reports.close()
+        return self.reports.sub_flow
 
 
 class RunModel:
