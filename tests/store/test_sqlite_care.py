@@ -3,7 +3,9 @@
 import shutil
 import socket
 import stat
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import anyio
 import apsw
@@ -271,7 +273,7 @@ async def _wait_and_commit(one: SqliteStore, other: SqliteStore) -> bool:
         async with anyio.create_task_group() as group:
             group.start_soon(wait)
             keeper = one.driver._opened.keeper  # type: ignore[union-attr]
-            while not (keeper._waiters and keeper._data_version >= 0):
+            while not (keeper._watched and keeper._data_version >= 0):
                 await anyio.lowlevel.checkpoint()
             await Lane(other).accept("a")
     return woken == [True]
@@ -294,6 +296,54 @@ async def test_a_commit_rings_whoever_waits_elsewhere(tmp_path: Path, length: in
         assert one.driver._opened.keeper._bell.is_heard_outside  # type: ignore[union-attr]
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert not folder.exists()
+
+
+@pytest.mark.usefixtures("_no_polling")
+async def test_a_commit_between_two_waits_is_noticed(tmp_path: Path) -> None:
+    """Who waits again at once learns of what others, or the store itself, committed meanwhile."""
+    path = tmp_path / "store.db"
+    async with SqliteStore(path) as one, SqliteStore(path) as other:
+        assert await _wait_and_commit(one, other)
+        lanes = {True: Lane(other), False: Lane(one)}
+        for number, elsewhere in enumerate([True, False, True, True, False]):
+            head = await one.load_head("c1")
+            await lanes[elsewhere].accept(f"b{number}")
+            with anyio.fail_after(20):
+                assert await one.wait_for_change("c1", head.version, max_wait=3600)
+
+
+async def test_who_waits_for_a_store_that_commits_itself_reads_nothing(tmp_path: Path) -> None:
+    """The first wait reads how far the conversation is; from then on the store knows."""
+    async with SqliteStore(tmp_path / "store.db") as store:
+        lane = Lane(store)
+        read, reads = store.driver.read, list[object]()
+
+        async def counted(work: Callable[[Rows], Any], /) -> Any:  # noqa: ANN401 - what any read gives
+            reads.append(work)
+            return await read(work)
+
+        store.driver.read = counted  # type: ignore[method-assign]  # counts, and reads all the same
+        assert not await store.wait_for_change("c1", 0, max_wait=0)
+        assert len(reads) == 1
+        for number in range(3):
+            version = applied(await lane.try_accept(f"a{number}")).delta.version
+            before = len(reads)
+            assert await store.wait_for_change("c1", version - 1, max_wait=0)
+            assert not await store.wait_for_change("c1", version, max_wait=0)
+            assert len(reads) == before
+
+
+async def test_a_conversation_nobody_waits_for_is_forgotten(tmp_path: Path) -> None:
+    """What is known of a conversation stays for a moment after the last wait, then its commits cost nothing."""
+    async with SqliteStore(tmp_path / "store.db") as store:
+        assert not await store.wait_for_change("c1", 0, max_wait=0)
+        keeper = store.driver._opened.keeper  # type: ignore[union-attr]
+        with anyio.fail_after(20):
+            while keeper._watched:
+                keeper._bell.ring()
+                await anyio.lowlevel.checkpoint()
+        await Lane(store).accept("a")
+        assert await store.wait_for_change("c1", 0, max_wait=0)
 
 
 async def test_where_no_socket_can_be_others_are_noticed_by_looking(tmp_path: Path) -> None:

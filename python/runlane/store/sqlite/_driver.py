@@ -274,9 +274,12 @@ class SqliteDriver(StoreDriver):
         ends = self._clock.monotonic() + max_wait
         while True:
             waiter = Waiter(conversation_id, version)
-            keeper.watch(waiter)
+            reached = keeper.watch(waiter)
             try:
-                if (await self.read(lambda rows: rows.head(conversation_id))).version > version:
+                if reached is None:
+                    reached = (await self.read(lambda rows: rows.head(conversation_id))).version
+                    keeper.read(waiter, reached)
+                if reached > version:
                     return True
                 rest = ends - self._clock.monotonic()
                 if rest <= 0:

@@ -7,7 +7,7 @@ Its connection does not wait for the disk: a lease need not survive a loss of po
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -70,6 +70,29 @@ class Waiter:
     event: anyio.Event = field(default_factory=anyio.Event)
 
 
+@dataclass(slots=True, eq=False)
+class _Watched:
+    """A conversation that somebody waits for, or did a moment ago: who was woken often waits again at once.
+
+    Attributes:
+        version: It has come this far at least, and what follows will be noticed; None until somebody has read it.
+        waiters: Who waits.
+        is_idle: Nobody did when the keeper looked last.
+    """
+
+    version: int | None = None
+    waiters: set[Waiter] = field(default_factory=set)
+    is_idle: bool = False
+
+    def reach(self, version: int) -> set[Waiter]:
+        """Note a version, and take out those who waited for it."""
+        if self.version is None or version > self.version:
+            self.version = version
+        woken = {waiter for waiter in self.waiters if waiter.version < version}
+        self.waiters -= woken
+        return woken
+
+
 class Keeper:
     """Renews leases, checkpoints, and watches for what others commit.
 
@@ -91,7 +114,7 @@ class Keeper:
         self._lock = threading.Lock()
         self._closed = False
         self._leases: dict[str, HeldLease] = {}
-        self._waiters: dict[str, set[Waiter]] = {}
+        self._watched: dict[str, _Watched] = {}
         self._next_beat = host.now() + beat
         self._checkpoint = False
         self._backfilled = False
@@ -118,26 +141,52 @@ class Keeper:
         with self._lock:
             self._leases.pop(lease.owner_id, None)
 
-    def watch(self, waiter: Waiter) -> None:
-        """Wake a task when its conversation may have changed."""
+    def watch(self, waiter: Waiter) -> int | None:
+        """Wake a task once its conversation is past its version.
+
+        Returns:
+            How far the conversation has come at least. If that is past the version, nobody is woken; if it is None,
+            the task must read it, and tell it by `read`.
+        """
         with self._lock:
-            self._waiters.setdefault(waiter.conversation_id, set()).add(waiter)
-        self._bell.ring()
+            watched = self._watched.get(waiter.conversation_id)
+            is_new = watched is None
+            if watched is None:
+                watched = self._watched[waiter.conversation_id] = _Watched()
+            watched.waiters.add(waiter)
+            watched.is_idle = False
+            version = watched.version
+        if is_new:
+            self._bell.ring()
+        return version
+
+    def read(self, waiter: Waiter, version: int) -> None:
+        """Take what a waiting task has read; it says nothing once the task was told that there is more."""
+        with self._lock:
+            watched = self._watched.get(waiter.conversation_id)
+            woken = watched.reach(version) if watched is not None and waiter in watched.waiters else ()
+        _notify(woken)
 
     def unwatch(self, waiter: Waiter) -> None:
         """Forget a task."""
         with self._lock:
-            waiters = self._waiters.get(waiter.conversation_id, set())
-            waiters.discard(waiter)
-            if not waiters:
-                self._waiters.pop(waiter.conversation_id, None)
+            watched = self._watched.get(waiter.conversation_id)
+            if watched is not None:
+                watched.waiters.discard(waiter)
 
-    def committed(self, conversation_ids: Iterable[str]) -> None:
-        """Wake whoever waits for these conversations."""
-        if not self._waiters:
+    def committed(self, versions: Mapping[str, int | None]) -> None:
+        """Wake whoever waits for these conversations; a version that is not known is read again by who waits next."""
+        if not self._watched:
             return
+        found: list[Waiter] = []
         with self._lock:
-            found = [waiter for key in conversation_ids for waiter in self._waiters.pop(key, ())]
+            for conversation_id, version in versions.items():
+                watched = self._watched.get(conversation_id)
+                if watched is None:
+                    continue
+                if version is None:
+                    del self._watched[conversation_id]
+                found += watched.waiters if version is None else watched.reach(version)
         _notify(found)
 
     def wants_checkpoint(self, pages: int) -> bool:
@@ -186,7 +235,7 @@ class Keeper:
     def _sleep(self) -> bool:
         """Wait for something to do; False if there is nothing more to do."""
         # What was committed before others could ring is found by one more look.
-        looks_again = bool(self._waiters) and self._bell.listen()
+        looks_again = bool(self._watched) and self._bell.listen()
         if not self._closed and not self._checkpoint and not looks_again:
             self._bell.wait(self._rest())
         return not self._closed
@@ -194,7 +243,7 @@ class Keeper:
     def _rest(self) -> float | None:
         """Return how long it may sleep, in seconds; None for ever."""
         rest = max(0.0, self._next_beat - self._host.now()) if self._leases else None
-        if not self._waiters:
+        if not self._watched:
             return rest
         poll = _POLL_HEARD if self._bell.is_heard_outside else _POLL
         return poll if rest is None else min(rest, poll)
@@ -219,12 +268,20 @@ class Keeper:
         """Wake those whose conversation is past their version, if anything was committed since the last look."""
         # The pragma looks into the file; SQLite's file control of that name tells what was seen last.
         seen = int(str(connection.pragma("data_version")))
-        if not self._waiters or seen == self._data_version:
-            return
-        self._data_version = seen
         with self._lock:
-            waiting = [waiter for waiters in self._waiters.values() for waiter in waiters]
-        _notify([waiter for waiter in waiting if _version(connection, waiter.conversation_id) > waiter.version])
+            for conversation_id, watched in tuple(self._watched.items()):
+                if not watched.waiters and watched.is_idle:
+                    del self._watched[conversation_id]
+                watched.is_idle = not watched.waiters
+            looked_at = dict(self._watched)
+        if not looked_at or seen == self._data_version:
+            return
+        for conversation_id, watched in looked_at.items():
+            version = _version(connection, conversation_id)
+            with self._lock:
+                woken = watched.reach(version)
+            _notify(woken)
+        self._data_version = seen
 
     def _backfill(self, connection: apsw.Connection) -> None:
         if not self._checkpoint:

@@ -89,7 +89,8 @@ class Writer:
         most_waiting: How many mutations may wait.
 
     Attributes:
-        committed: Called after each COMMIT with the conversations it touched, before anybody is answered.
+        committed: Called after each COMMIT with the conversations it touched, and how far they have come, before
+            anybody is answered.
         answered: Called after each COMMIT, once everybody is answered.
         checkpoint_wanted: Asked after a COMMIT that left this many pages in the write-ahead log.
     """
@@ -104,7 +105,7 @@ class Writer:
     ) -> None:
         self.probe = Probe()
         self.wal_pages = 0
-        self.committed: Callable[[set[str]], None] = lambda _ids: None
+        self.committed: Callable[[dict[str, int | None]], None] = lambda _versions: None
         self.answered: Callable[[], None] = lambda: None
         self.checkpoint_wanted: Callable[[int], bool] = lambda _pages: False
         self._connection = connection
@@ -194,13 +195,18 @@ class Writer:
             self._fail(group, self._typed(error))
             wrote = False
         if wrote:
-            self.committed({mutation.conversation_id for mutation in group})
+            self.committed({mutation.conversation_id: self._version(mutation.conversation_id) for mutation in group})
         deliver(mutation.reply for mutation in group)
         if wrote:
             self.answered()
             self._untidy = True
             if self.checkpoint_wanted(self.wal_pages):
                 self._checkpoint()
+
+    def _version(self, conversation_id: str) -> int | None:
+        """Return how far a conversation has come that was just committed; None if that is not remembered."""
+        known = self._cache.heads.get(conversation_id)
+        return None if known is None else known[1].version
 
     def _checkpoint(self) -> None:
         """Write back what is left of the log; a long one is also cut, unless somebody reads it."""
