@@ -20,7 +20,7 @@ def test_the_wall_time_is_in_whole_milliseconds_and_never_ahead() -> None:
 
 @pytest.mark.parametrize("milliseconds", [0, 1, 999, 1_767_225_599_999, 1_767_225_600_001, 253_402_300_799_999])
 def test_no_millisecond_is_lost_on_the_way(monkeypatch: pytest.MonkeyPatch, milliseconds: int) -> None:
-    """The instant is the one that `unix_ms` gives, to the last digit, from 1970 to 9999."""
+    """The instant is the one that the system gives, to the last digit, from 1970 to 9999."""
     monkeypatch.setattr("time.time_ns", lambda: milliseconds * 1_000_000 + 999_999)
     passed = SystemClock().now() - datetime(1970, 1, 1, tzinfo=UTC)
     assert passed == timedelta(milliseconds=milliseconds)

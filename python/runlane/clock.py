@@ -47,7 +47,7 @@ class SystemClock:
 
     def now(self) -> datetime:
         """Return the wall time in UTC, rounded down to the milliseconds that records keep: none has to be cut later."""
-        return _EPOCH + _MILLISECOND * self.unix_ms()
+        return _EPOCH + _MILLISECOND * (time.time_ns() // 1_000_000)
 
     unix_ns = staticmethod(time.time_ns)
     """The wall time in Unix nanoseconds: what `now` says, at a twentieth of its cost."""
