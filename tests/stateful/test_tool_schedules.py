@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -44,7 +44,6 @@ class World:
     rounds: list[list[Kind]]
     entries: Counter[str] = field(default_factory=Counter)
     kinds: dict[str, Kind] = field(default_factory=dict)
-    agreed: Counter[str] = field(default_factory=Counter)
     dies_in_tool: int | None = None
     entered: int = 0
     kill: Callable[[], None] = lambda: None
@@ -121,23 +120,19 @@ async def _live(world: World, store: MemoryStore, death: Death | None, *, tells:
             faulty, model=model, tools=world.registry, config=config, recover_on_start=True
         ) as runtime:
             result = await runtime.submit(_CONVERSATION, "Go.", idempotency_key="only").result
-            return await _agree(world, runtime, faulty, result)
+            return await _agree(runtime, faulty, result)
     except RunlaneError:
         return None
 
 
-async def _agree(world: World, runtime: AgentRuntime, store: FaultyStore, result: RunResult) -> RunResult:
+async def _agree(runtime: AgentRuntime, store: FaultyStore, result: RunResult) -> RunResult:
     """Agree to everything that is asked, one by one, in whatever run it was asked."""
     while pending := await _settled(store):
-        run_id, request = pending[0]
-        ticket = runtime.respond_to_approval(_CONVERSATION, request.approval_id, approved=True)
-        if not (await ticket.admission).is_duplicate and approval_kind(request) == "effect-unknown":
-            world.agreed[f"{run_id}:{request.call_id}"] += 1
-        result = await ticket.result
+        result = await runtime.respond_to_approval(_CONVERSATION, pending[0].approval_id, approved=True).result
     return result
 
 
-async def _settled(store: FaultyStore) -> list[tuple[str, ToolApprovalRequestPart]]:
+async def _settled(store: FaultyStore) -> list[ToolApprovalRequestPart]:
     """Wait until nothing executes any more, and return what is asked; a process that died meanwhile waits no more."""
     for _ in range(_PATIENCE):
         if not await store.list_active_runs(_CONVERSATION):
@@ -147,14 +142,25 @@ async def _settled(store: FaultyStore) -> list[tuple[str, ToolApprovalRequestPar
     raise AssertionError(await store.list_active_runs(_CONVERSATION))
 
 
-async def _pending(store: FaultyStore) -> list[tuple[str, ToolApprovalRequestPart]]:
+async def _pending(store: FaultyStore) -> list[ToolApprovalRequestPart]:
     messages = (await store.load_snapshot(_CONVERSATION)).messages
-    answered = {part.approval_id for message in messages if message.role == "tool" for part in message.parts}  # type: ignore[union-attr]
+    answered = _answered(messages)
+    return [request for _, request in _requests(messages) if request.approval_id not in answered]
+
+
+def _answered(messages: Sequence[Message]) -> set[str]:
+    """Return the ids of the requests somebody answered on record; the answer is always yes."""
+    inputs = (message for message in messages if message.role == "tool")
+    return {part.approval_id for message in inputs for part in message.parts}  # type: ignore[union-attr]
+
+
+def _requests(messages: Sequence[Message]) -> list[tuple[str | None, ToolApprovalRequestPart]]:
+    """Return what was asked, with the run that asked."""
     return [
         (message.run_id, part)
         for message in messages
         for part in message.parts
-        if isinstance(part, ToolApprovalRequestPart) and message.run_id and part.approval_id not in answered
+        if isinstance(part, ToolApprovalRequestPart)
     ]
 
 
@@ -172,9 +178,16 @@ def _check(world: World, runs: list[Run], messages: list[Message]) -> None:
     for result in results:
         if result.outcome == "success":
             assert world.entries[calls[result.call_id]] >= 1
+    # An answer counts once it is on record, also if the process that gave it died before it heard of that.
+    answered = _answered(messages)
+    agreed = Counter(
+        f"{run_id}:{request.call_id}"
+        for run_id, request in _requests(messages)
+        if request.approval_id in answered and approval_kind(request) == "effect-unknown"
+    )
     for key, count in world.entries.items():
         if world.kinds[key] != "idempotent":
-            assert count <= 1 + world.agreed[key], f"{key} was entered {count} times"
+            assert count <= 1 + agreed[key], f"{key} was entered {count} times"
 
 
 deaths = st.builds(Death, st.sampled_from(["before", "after", "tool"]), st.integers(1, 7))
