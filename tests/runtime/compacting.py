@@ -9,7 +9,6 @@ from pydantic import BaseModel
 from runlane.contracts import MaybeAwaitable
 from runlane.records import (
     Message,
-    Ownership,
     Part,
     TerminalReason,
     TextPart,
@@ -74,10 +73,6 @@ class Talk(Lane):
             reason=reason,
         )
         applied(outcome)
-
-    def ownership(self, name: str) -> Ownership:
-        """Return the ownership of a run that was started here."""
-        return self._ownership[name]
 
     async def consent(self, name: str, approval_id: str, *, approved: bool = True) -> None:
         """Admit the answer to an approval as an input."""
