@@ -23,6 +23,9 @@ T = TypeVar("T")
 RETRY_DELAYS: Final = (0.02, 0.04, 0.08, 0.16, 0.2)
 """Seconds between the attempts of one call."""
 
+_PAUSES: Final = (*RETRY_DELAYS, None)
+"""What follows each attempt that failed: seconds, or None after the last."""
+
 _SHIELD: Final = 5.0
 
 
@@ -63,15 +66,14 @@ class StoreCalls:
         self, conversation_id: str, commands: Sequence[Command], /
     ) -> tuple[tuple[Outcome, ...], int]:
         """Carry out commands as `apply` does, and say how often they were sent."""
-        sent = 0
-
-        async def send() -> tuple[Outcome, ...]:
-            nonlocal sent
-            sent += 1
-            return await self.store.apply(conversation_id, commands)
-
-        with anyio.move_on_after(self._shield, shield=True):
-            return await self._attempt(send), sent
+        with anyio.CancelScope(deadline=anyio.current_time() + self._shield, shield=True):
+            for sent, delay in enumerate(_PAUSES, 1):
+                try:
+                    return await self.store.apply(conversation_id, commands), sent
+                except Exception as error:
+                    if delay is None or not _worth_repeating(error):
+                        raise
+                await self._clock.sleep(delay)
         raise StoreCommitUnknownError(f"a commit did not answer within {self._shield:g} s")
 
     async def read(self, call: Callable[[Store], Awaitable[T]], /) -> T:
@@ -80,14 +82,11 @@ class StoreCalls:
         Raises:
             StoreError: It could not be read, however often it was tried.
         """
-        return await self._attempt(lambda: call(self.store))
-
-    async def _attempt(self, call: Callable[[], Awaitable[T]]) -> T:
         for delay in RETRY_DELAYS:
             try:
-                return await call()
+                return await call(self.store)
             except Exception as error:
                 if not _worth_repeating(error):
                     raise
             await self._clock.sleep(delay)
-        return await call()
+        return await call(self.store)
