@@ -73,15 +73,19 @@ class Entrance:
         """
         message_id, records = self._accept.input.id, self._lane.records
         try:
-            outcomes = await self._lane.enter(self._foresee, settled=lambda outcomes: self._settle(outcomes, settled))
+            async with self._lane.turn:
+                commands = self._foresee()
+                if commands is None or self._prompt is None:
+                    return None
+                outcomes = await self._lane.carry_out(
+                    commands, settled=lambda outcomes: self._settle(outcomes, settled)
+                )
         except (StoreCommitUnknownError, ConversationPurgedError):
             records.mistaken(message_id)
             raise
         except Exception as error:  # noqa: BLE001 - if it lies with the input, its own admission meets it again
             records.mistaken(message_id)
             self.work.failure = error
-            return None
-        if outcomes is None or self._prompt is None:
             return None
         first, last = outcomes[0], outcomes[-1]
         if isinstance(last, Applied) and isinstance(outcomes[1], Applied):

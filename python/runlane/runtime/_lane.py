@@ -33,6 +33,7 @@ class ConversationLane:
     """Commits of one conversation go through here in turn, so that their events are told in the order of versions.
 
     Attributes:
+        turn: Held by whoever commits, or must not be committed beside.
         records: What its next prompt may see.
         is_seeded: Whether the prompt's user instructions are known to be in the conversation.
         users: Tasks that need the lane; at 0 it may go to sleep.
@@ -45,7 +46,7 @@ class ConversationLane:
         """Create a lane that knows nothing yet."""
         self._calls = calls
         self._publishing = publishing
-        self._lock = anyio.Lock(fast_acquire=True)
+        self.turn = anyio.Lock(fast_acquire=True)
         self.conversation_id = conversation_id
         self.records = LaneRecords(calls, conversation_id, limits)
         self.is_seeded = False
@@ -71,43 +72,25 @@ class ConversationLane:
         Raises:
             StoreError, UsageError: See `StoreCalls.apply`.
         """
-        async with self._lock:
-            return await self._commit(commands, settled, extras)
+        async with self.turn:
+            return await self.carry_out(commands, settled=settled, **extras)
 
-    async def enter(
+    async def carry_out(
         self,
-        foresee: Callable[[], Sequence[Command] | None],
+        commands: Sequence[Command],
         /,
         *,
-        settled: Callable[[tuple[Outcome, ...]], None],
-    ) -> tuple[Outcome, ...] | None:
-        """Carry out commands that rest on what is known here at this moment.
-
-        Args:
-            foresee: Returns them; None if too little is known. Nothing else is committed here until they are.
-            settled: As in `commit`.
-
-        Returns:
-            None if nothing was tried.
-
-        Raises:
-            StoreError, UsageError: See `StoreCalls.apply`.
-        """
-        async with self._lock:
-            commands = foresee()
-            return None if commands is None else await self._commit(commands, settled, {})
-
-    async def _commit(
-        self, commands: Sequence[Command], settled: Callable[[tuple[Outcome, ...]], None] | None, extras: Extras
+        settled: Callable[[tuple[Outcome, ...]], None] | None = None,
+        **extras: Unpack[Extras],
     ) -> tuple[Outcome, ...]:
+        """Commit as `commit` does, for whoever holds the turn: commands that rest on what is known at this moment."""
         outcomes, attempts = await self._calls.apply_counted(self.conversation_id, commands)
         applied = [outcome for outcome in outcomes if isinstance(outcome, Applied)]
         if attempts > 1:
             # What is found again under its own id is answered with its runs as they are by now.
             self.records.doubt()
         elif len(applied) == len(commands):
-            for outcome in applied:
-                self.records.learn(outcome.delta)
+            self.records.learn(applied)
         if len(applied) < len(commands):
             applied = []
         if settled is not None:
@@ -147,7 +130,7 @@ class ConversationLane:
     @asynccontextmanager
     async def quiet(self) -> AsyncIterator[None]:
         """Keep commits from being made, and wait for one that is on its way until it was told."""
-        async with self._lock:
+        async with self.turn:
             yield
 
     def _events(
@@ -167,7 +150,7 @@ class ConversationLane:
         Raises:
             StoreError: The store could not be read.
         """
-        async with self._lock:
+        async with self.turn:
             await self.records.catch_up()
             return list(self.records.mentioning(word))
 
@@ -177,7 +160,7 @@ class ConversationLane:
         Raises:
             StoreError: The store could not be read.
         """
-        async with self._lock:
+        async with self.turn:
             await self.records.catch_up()
             if not self.records.begin(run):
                 self.records.forget()

@@ -11,7 +11,7 @@ summary or the configured limits, never from its beginning.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from runlane.history import (
@@ -36,7 +36,7 @@ from runlane.runtime._config import HistoryConfig
 from runlane.runtime._effects import effect_event_id
 from runlane.runtime._record_chain import RecordChain, RecordRange
 from runlane.runtime._store_calls import StoreCalls
-from runlane.store import Delta, Store, StoredMessage
+from runlane.store import Applied, Delta, Store, StoredMessage
 from runlane.tools import approval_kind
 
 __all__ = ["LaneRecords"]
@@ -99,17 +99,18 @@ class LaneRecords:
         limits = self._limits
         return len(self._history) > 2 * limits.max_messages or self._bytes > 2 * limits.max_bytes
 
-    def learn(self, delta: Delta, /) -> None:
-        """Take what an own commit changed."""
-        if self._version is None:
-            if delta.version != 1:
-                return
-            self._version = 0
-        if delta.version == self._version + 1:
-            self._version = delta.version
-            self._take(delta)
-        elif delta.version > self._version:
-            self._behind = True
+    def learn(self, applied: Iterable[Applied], /) -> None:
+        """Take what the commands of an own commit changed."""
+        for delta, _ in applied:
+            if self._version is None:
+                if delta.version != 1:
+                    return
+                self._version = 0
+            if delta.version == self._version + 1:
+                self._version = delta.version
+                self._take(delta)
+            elif delta.version > self._version:
+                self._behind = True
 
     def doubt(self) -> None:
         """Take it that something changed which no delta told: an answer was lost and the commit sent again."""
@@ -273,7 +274,8 @@ class LaneRecords:
         What a change puts into the conversation without a run, a seed or a summary, has a place that the change does
         not tell: then everything is read again.
         """
-        if not delta.messages and not delta.removed and all(run.is_active for run in delta.runs):
+        ended = [run for run in delta.runs if not run.is_active]
+        if not (delta.messages or delta.removed or ended):
             return
         inputs = {message_id for run in delta.runs for message_id in run.input_message_ids}
         if delta.removed or any(message.run_id is None and message.id not in inputs for message in delta.messages):
@@ -285,8 +287,8 @@ class LaneRecords:
                 answers[message.run_id] = message
             elif message.id not in self._history:
                 self._held[message.id] = message
-        for run in delta.runs:
-            if not run.is_active and not self._show_ended(run, answers.get(run.id)):
+        for run in ended:
+            if not self._show_ended(run, answers.get(run.id)):
                 self._forget()
                 return
 
@@ -294,11 +296,8 @@ class LaneRecords:
         """Show an ended run; False if something of it is missing here."""
         if run.terminal_reason == "absorbed":
             return True
-        known = (message_id in self._held or message_id in self._history for message_id in run.input_message_ids)
-        if not all(known):
+        if not self.begin(run):
             return False
-        self.begin(run)
-        self._show_inputs(run)
         self._shown = []
         if answer is not None:
             self._has_runs = True

@@ -9,8 +9,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-import anyio
-
 from runlane.contracts import CancelToken
 from runlane.delivery import DraftView
 from runlane.errors import RuntimeConflictError
@@ -76,7 +74,6 @@ class TurnWriter:
         self._owes_first_output = False
         self.recorded_request: RecordedRequest | None = None
         self._written_usage = run.usage
-        self._lock = anyio.Lock(fast_acquire=True)
         self._parts = 0
         self._written_at = core.clock.monotonic()
 
@@ -168,36 +165,40 @@ class TurnWriter:
         return interval is None or self._core.clock.monotonic() - self._written_at >= interval
 
     async def _write(self, operations: tuple[RunOperation, ...], *, proves: bool = False) -> None:
-        async with self._lock:
-            patch, mark = self.draft.patch()
-            closed = len(self._owed)
-            owed = (*self._owed, *self._open_output(), *operations)
-            usage = self.spend.so_far
-            if patch is None and (proves or usage != self._written_usage):
-                patch = DraftPatch(keep=self.draft.saved)
-            entries = tuple(self._entries)
-            if patch is None and not owed and not entries:
-                return
-            at = self._core.clock.now()
-            outcome: Applied | None = None
-            for _ in range(_ATTEMPTS):
-                commands = [*entries, *self._commands(patch, owed, usage)]
-                outcomes = await self._lane.commit(commands, **self._told(mark, at))
-                if isinstance(outcomes[-1], Applied) and len(outcomes) == len(commands):
-                    outcome = outcomes[-1]
-                    break
-                await self._look_up()
-            if outcome is None:
-                raise OwnershipLostError("the run kept changing", operation="checkpoint")
-            if outcome.delta.runs:
-                self.run = outcome.delta.runs[-1]
-            self.draft.committed(mark)
-            del self._owed[:closed]
-            del self._entries[: len(entries)]
-            self._owes_first_output = False
-            self._written_usage = usage
-            self._parts = 0
-            self._written_at = self._core.clock.monotonic()
+        for _ in range(_ATTEMPTS):
+            async with self._lane.turn:
+                if await self._try(operations, proves=proves):
+                    return
+            await self._look_up()
+        raise OwnershipLostError("the run kept changing", operation="checkpoint")
+
+    async def _try(self, operations: tuple[RunOperation, ...], *, proves: bool) -> bool:
+        """Write what is new at this moment, with operations; False if that was refused."""
+        patch, mark = self.draft.patch()
+        closed = len(self._owed)
+        owed = (*self._owed, *self._open_output(), *operations)
+        usage = self.spend.so_far
+        if patch is None and (proves or usage != self._written_usage):
+            patch = DraftPatch(keep=self.draft.saved)
+        entries = tuple(self._entries)
+        if patch is None and not owed and not entries:
+            return True
+        at = self._core.clock.now()
+        commands = [*entries, *self._commands(patch, owed, usage, at)]
+        outcomes = await self._lane.carry_out(commands, **self._told(mark, at))
+        last = outcomes[-1]
+        if not isinstance(last, Applied) or len(outcomes) < len(commands):
+            return False
+        if last.delta.runs:
+            self.run = last.delta.runs[-1]
+        self.draft.committed(mark)
+        del self._owed[:closed]
+        del self._entries[: len(entries)]
+        self._owes_first_output = False
+        self._written_usage = usage
+        self._parts = 0
+        self._written_at = self._core.clock.monotonic()
+        return True
 
     def _told(self, mark: DraftMark, at: datetime) -> Extras:
         """Return what a checkpoint's event says beyond its commit; nothing if nobody hears it."""
@@ -210,7 +211,7 @@ class TurnWriter:
         return (self.operation,) if self._owes_first_output and self.operation is not None else ()
 
     def _commands(
-        self, patch: DraftPatch | None, operations: tuple[RunOperation, ...], usage: Usage | None
+        self, patch: DraftPatch | None, operations: tuple[RunOperation, ...], usage: Usage | None, at: datetime
     ) -> list[Command]:
         commands: list[Command] = []
         revision = self.run.revision
@@ -218,7 +219,7 @@ class TurnWriter:
             commands.append(
                 CheckpointRunAssistant(
                     command_id=self._core.ids.new("command"),
-                    at=self._core.clock.now(),
+                    at=at,
                     run_id=self.run.id,
                     expected_revision=revision,
                     ownership=self.ownership,
@@ -230,7 +231,7 @@ class TurnWriter:
             commands.append(
                 RecordRunOperation(
                     command_id=self._core.ids.new("command"),
-                    at=self._core.clock.now(),
+                    at=at,
                     run_id=self.run.id,
                     expected_revision=revision + len(commands),
                     ownership=self.ownership,
