@@ -30,7 +30,7 @@ def _draw() -> str:
     """Return 10 random bytes from the system, in hexadecimal, which nobody else gets."""
     while True:
         drawn = os.urandom(_DRAWN * _RANDOM_BYTES).hex()
-        _pool.extend(drawn[start : start + _DIGITS] for start in range(0, len(drawn), _DIGITS))
+        _pool.extend([drawn[start : start + _DIGITS] for start in range(0, len(drawn), _DIGITS)])
         try:
             return _pool.popleft()
         except IndexError:

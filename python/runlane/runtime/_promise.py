@@ -32,7 +32,7 @@ class Promise(Generic[T]):
         self._value: T | None = None
         self._error: Exception | None = None
         self._event: anyio.Event | None = None
-        self._listeners: list[Callable[[Promise[T]], object]] = []
+        self._listeners: list[Callable[[Promise[T]], object]] | None = None
 
     @property
     def done(self) -> bool:
@@ -56,6 +56,8 @@ class Promise(Generic[T]):
         """Call a function with this promise as soon as it is settled, or now if it is."""
         if self._done:
             listener(self)
+        elif self._listeners is None:
+            self._listeners = [listener]
         else:
             self._listeners.append(listener)
 
@@ -69,8 +71,8 @@ class Promise(Generic[T]):
         self._done, self._value, self._error = True, value, error
         if self._event is not None:
             self._event.set()
-        listeners, self._listeners = self._listeners, []
-        for listener in listeners:
+        listeners, self._listeners = self._listeners, None
+        for listener in listeners or ():
             listener(self)
         return True
 
