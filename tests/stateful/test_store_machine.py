@@ -22,6 +22,7 @@ from runlane.records import (
     ReasoningPart,
     Run,
     RunOperation,
+    Snapshot,
     TextPart,
     Usage,
     message_status_for_terminal_reason,
@@ -46,10 +47,12 @@ from runlane.store import (
     RequestRunInterrupt,
     SeedConversation,
     Store,
+    encode_archive,
 )
 from runlane.store.sqlite import SqliteStore
 from runlane.testing import check_conversation
 from runlane.testing._store_kit import START
+from tests.stateful.carrying import check_carried
 
 CONVERSATIONS: Final = ("c1", "c2")
 REASONS: Final = ("success", "provider_stop", "interrupted", "superseded", "runtime_failure", "policy_stop", "timeout")
@@ -77,6 +80,7 @@ class StoreMachine(RuleBasedStateMachine):
         self._count = 0
         self._ownerships: dict[str, list[Ownership]] = {name: [] for name in CONVERSATIONS}
         self._touched = "c1"
+        self._seen: dict[str, dict[int, Snapshot]] = {name: {} for name in CONVERSATIONS}
 
     @override
     def teardown(self) -> None:
@@ -86,6 +90,8 @@ class StoreMachine(RuleBasedStateMachine):
             for name in CONVERSATIONS:
                 self._portal.call(check_conversation, self.files[0], name)
                 self._portal.call(check_conversation, self.model, name)
+                assert self._portal.call(_archive, self.files[0], name) == self._portal.call(_archive, self.model, name)
+                self._portal.call(check_carried, self.model, name, self._seen[name])
         finally:
             for store in self.files:
                 self._portal.call(store.__aexit__, None, None, None)
@@ -342,6 +348,8 @@ class StoreMachine(RuleBasedStateMachine):
     def both_tell_the_same(self) -> None:
         """Snapshot, ledger, pages, changes, drafts and the scan are equal."""
         name = self._touched
+        snapshot = self._portal.call(self.model.load_snapshot, name)
+        self._seen[name][snapshot.version] = snapshot
         for handle in range(2):
             self._both(handle, lambda store: store.load_snapshot(name))
         self._both(0, lambda store: store.read_events(ReadEvents(conversation_id=name)))
@@ -355,6 +363,10 @@ class StoreMachine(RuleBasedStateMachine):
 
 def _nothing() -> None:
     """Do not stop."""
+
+
+async def _archive(store: Store, name: str) -> bytes:
+    return encode_archive(await store.export_conversation(name))
 
 
 def _versions(outcome: object) -> object:

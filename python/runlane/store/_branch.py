@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from runlane.canonical import canonical_record_hash
-from runlane.errors import InvalidValueError, UsageError
+from runlane.errors import InvalidValueError, RecordCorruptError, UsageError
 from runlane.records import Record, RecordId, RecordVersion, Timestamp
 from runlane.store._bodies import digest
 from runlane.store._rows import BranchRow
@@ -108,16 +108,24 @@ def fingerprint(request: BranchConversation, /) -> bytes:
 
 
 def receipt(row: BranchRow, /) -> BranchReceipt:
-    """Return a stored receipt as a record."""
-    return BranchReceipt.model_validate(
-        {
-            "request_key": row.key,
-            "fingerprint": row.fingerprint.hex(),
-            "source_id": row.source_id,
-            "destination_id": row.destination_id,
-            "source_seq": row.source_seq,
-            "source_version": row.source_version,
-            "source_sha256": row.source_sha256.hex(),
-            "created_at": row.created_at,
-        }
-    )
+    """Return a stored receipt as a record.
+
+    Raises:
+        RecordCorruptError: It is none.
+    """
+    facts = {
+        "request_key": row.key,
+        "fingerprint": row.fingerprint.hex(),
+        "source_id": row.source_id,
+        "destination_id": row.destination_id,
+        "source_seq": row.source_seq,
+        "source_version": row.source_version,
+        "source_sha256": row.source_sha256.hex(),
+        "created_at": row.created_at,
+    }
+    try:
+        return BranchReceipt.model_validate(facts)
+    except ValidationError as error:
+        raise RecordCorruptError(
+            f"the receipt of branch {row.key!r} is not valid: {error.errors()[0]['msg']}"
+        ) from None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from runlane.errors import ArchiveInvalidError, ConversationPurgedError, ImportTargetNotEmptyError, InvalidValueError
 from runlane.store._agreement import Told, check_runs, require
 from runlane.store._bodies import encode_json
 from runlane.store._driver import Rows
-from runlane.store._ledger import TRANSITION
+from runlane.store._ledger import ENVELOPE_VERSION, EVENT_KINDS, TRANSITION
 from runlane.store._rows import Changes, DraftChange, EventRow, Head, MessageRow
 from runlane.store._shape import check_id
 from runlane.store._snapshot import Contents, head_of_archive
@@ -68,6 +70,9 @@ def _entries(contents: Contents) -> list[EventRow]:
         version += event.kind == TRANSITION
         require(event.seq == index + 1, f"{place}.seq", f"the ledger must be contiguous; wanted {index + 1}")
         require(event.version == version, f"{place}.version", f"wanted {version}, as the transitions before it count")
+        require(_has_zone(event.occurred_at), f"{place}.occurred_at", "must be a time with its zone")
+        known = event.kind in EVENT_KINDS and event.schema_version == ENVELOPE_VERSION
+        require(known or event.ignorable, f"{place}.kind", f"{event.kind!r} is none that this program knows")
         command_id = event.event_id if event.command_id is None else event.command_id
         try:
             for name, value in (("event_id", event.event_id), ("command_id", command_id), ("kind", event.kind)):
@@ -96,6 +101,13 @@ def _entries(contents: Contents) -> list[EventRow]:
     require(snapshot.changed_at or not found, "projections.0.changed_at", "a conversation with events has changed")
     require(snapshot.active_at or not found, "projections.0.active_at", "a conversation with events was active")
     return found
+
+
+def _has_zone(text: str) -> bool:
+    try:
+        return datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False
 
 
 def _reserved(contents: Contents) -> list[MessageRow]:

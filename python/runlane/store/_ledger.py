@@ -34,6 +34,7 @@ from runlane.records import (
 from runlane.store._outcomes import EventEnvelope
 
 __all__ = [
+    "ENVELOPE_VERSION",
     "EVENT_KINDS",
     "TRANSITION",
     "DecodedEvent",

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, ValidationError
-from pydantic_core import from_json
 
 from runlane.errors import ArchiveInvalidError, InvalidValueError, StoreError
 from runlane.records import JsonObject, Message, Record, RecordId, RecordVersion, Run, Timestamp, format_timestamp
@@ -99,7 +98,7 @@ def collect(rows: Rows, conversation_id: str, /) -> Stored:
         entries += page
         if not page:
             break  # the archive is looked through before it leaves, and a gap is found there
-    runs = sorted(rows.runs(conversation_id, _admitted(entries)), key=lambda row: row.arrival)
+    runs = sorted(rows.runs(conversation_id, _admitted(conversation_id, entries)), key=lambda row: row.arrival)
     return Stored(
         conversation_id=conversation_id,
         head=head,
@@ -110,10 +109,18 @@ def collect(rows: Rows, conversation_id: str, /) -> Stored:
     )
 
 
-def _admitted(entries: Iterable[EventRow]) -> list[str]:
+def _admitted(name: str, entries: Iterable[EventRow]) -> list[str]:
     """Return the ids of all runs that were ever admitted. Stored JSON is canonical, so most entries need no parsing."""
-    payloads = (from_json(row.body) for row in entries if row.kind == TRANSITION and b'"type":"accept"' in row.body)
-    return list(dict.fromkeys(str(payload["run_id"]) for payload in payloads if payload.get("type") == "accept"))
+    payloads = (
+        decode_object(row.body, what=_entry_name(name, row))
+        for row in entries
+        if row.kind == TRANSITION and b'"type":"accept"' in row.body
+    )
+    return list(dict.fromkeys(str(payload.get("run_id")) for payload in payloads if payload.get("type") == "accept"))
+
+
+def _entry_name(name: str, row: EventRow) -> str:
+    return f"ledger entry {row.seq} of conversation {name!r}"
 
 
 def archive_of(stored: Stored, /) -> ConversationArchive:
@@ -132,7 +139,7 @@ def archive_of(stored: Stored, /) -> ConversationArchive:
             version=row.version,
             kind=row.kind,
             occurred_at=row.occurred_at,
-            payload=decode_object(row.body, what=f"ledger entry {row.seq} of conversation {name!r}"),
+            payload=decode_object(row.body, what=_entry_name(name, row)),
             command_id=row.command_id,
             ignorable=row.ignorable,
         )

@@ -255,12 +255,25 @@ async def _beside(work: Callable[[], T]) -> T:
 
 
 def _exported(stored: Stored) -> ConversationArchive:
+    """Write rows as an archive, and make sure that it would give these very rows again.
+
+    Raises:
+        RecordCorruptError: It would not.
+    """
     archive = archive_of(stored)
     try:
-        changes_of(take_apart(archive))
+        rebuilt = changes_of(take_apart(archive))
     except ArchiveInvalidError as error:
         problem = f"conversation {stored.conversation_id!r} contradicts itself: {error}"
         raise RecordCorruptError(problem) from error
+    same = (
+        rebuilt.head == stored.head
+        and rebuilt.entries == stored.entries
+        and [row for _, row in rebuilt.runs.values()] == stored.runs
+        and rebuilt.messages[: len(stored.messages)] == stored.messages
+    )
+    if not same:
+        raise RecordCorruptError(f"conversation {stored.conversation_id!r} has rows that contradict their contents")
     return archive
 
 

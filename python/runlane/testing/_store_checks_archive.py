@@ -380,6 +380,7 @@ _CONTRADICTIONS: Final[tuple[tuple[str, object, str], ...]] = (
     ("events.1.payload.message.sha256", "0" * 64, "events.1.payload.message"),
     ("events.1.payload.secret", 1, "events.1.payload.secret"),
     ("events.1.event_id", "x" * 600, "events.1.event_id"),
+    ("events.1.occurred_at", "1700000000", "events.1.occurred_at"),
 )
 
 
