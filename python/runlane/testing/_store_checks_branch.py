@@ -226,7 +226,7 @@ async def a_boundary_lies_between_turns(store: Store) -> None:
         conversation_id="c1",
         run_id="a",
         expected_revision=await lane.revision("a"),
-        ownership=lane.owned("a"),
+        ownership=lane.ownership("a"),
         operation=RunOperation(operation_id="o", kind="model-request", phase="started", step=0, started_at=lane.now()),
     )
     applied(await store.cancel_run(conversation_id="c1", run_id="b", expected_revision=0))

@@ -299,7 +299,7 @@ class Lane:
         self._ownership[name] = acquisition.ownership
         return acquisition.ownership
 
-    def owned(self, name: str) -> Ownership:
+    def ownership(self, name: str) -> Ownership:
         """Return what the last acquisition of a run gave."""
         return self._ownership[name]
 
