@@ -18,6 +18,7 @@ from typing import Annotated, Final, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
+from typing_extensions import override
 
 from runlane.records._base import (
     JsonObject,
@@ -138,8 +139,9 @@ class RunOperation(Record):
     finished_at: Timestamp | None = None
     code: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*(\.[a-z0-9_]+)*$", max_length=100)] | None = None
 
-    @model_validator(mode="after")
-    def _phase_agrees(self) -> Self:
+    # Not a validator of the model: that would be asked again for each copy of the run that has the operation.
+    @override
+    def model_post_init(self, context: object, /) -> None:
         ended = self.phase in {"completed", "failed", "cancelled"}
         wrong = (
             (
@@ -166,7 +168,6 @@ class RunOperation(Record):
         for is_wrong, problem in wrong:
             if is_wrong:
                 raise PydanticCustomError("run_operation", "{problem}", {"problem": problem})
-        return self
 
 
 class Run(SchemaVersion):
