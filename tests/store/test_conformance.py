@@ -1,5 +1,6 @@
 """Every store keeps every rule of the public checks, on both event loops."""
 
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -32,3 +33,13 @@ async def _sqlite(_conversation_ids: Sequence[str]) -> AsyncIterator[Store]:
 async def test_the_store_keeps_the_rule(maker: StoreMaker, check: StoreCheck) -> None:
     """The store keeps the rule that the check is named after."""
     await check(maker)
+
+
+def test_every_check_is_listed() -> None:
+    """A rule that is written down is checked."""
+    modules = [module for name, module in sys.modules.items() if name.startswith("runlane.testing._store_checks_")]
+    written = {
+        name for module in modules for name, value in vars(module).items() if type(value) is type(STORE_CHECKS[0])
+    }
+    names = [check.__name__ for check in STORE_CHECKS]
+    assert sorted(written) == sorted(names)

@@ -12,6 +12,7 @@ from runlane.testing._store_checks_arguments import ARGUMENT_CHECKS
 from runlane.testing._store_checks_branch import BRANCH_CHECKS
 from runlane.testing._store_checks_groups import GROUP_CHECKS
 from runlane.testing._store_checks_history import HISTORY_CHECKS
+from runlane.testing._store_checks_rows import ROW_CHECKS
 from runlane.testing._store_checks_runs import RUN_CHECKS
 from runlane.testing._store_checks_shared import SHARED_CHECKS
 from runlane.testing._store_kit import StoreCheck, StoreMaker
@@ -25,6 +26,7 @@ STORE_CHECKS: Final[tuple[StoreCheck, ...]] = (
     *AGAIN_CHECKS,
     *ARGUMENT_CHECKS,
     *HISTORY_CHECKS,
+    *ROW_CHECKS,
     *SHARED_CHECKS,
     *ARCHIVE_CHECKS,
     *BRANCH_CHECKS,
@@ -41,7 +43,7 @@ async def check_store(maker: StoreMaker, /) -> None:
 
     Raises:
         UsageError: `maker` cannot be called.
-        AssertionError: A rule is broken; the message says which value was wanted.
+        AssertionError: A rule is broken; the message says which value was wanted, or that it took too long.
         BaseExceptionGroup: A check failed, and then its cleanup did too.
 
     Example:

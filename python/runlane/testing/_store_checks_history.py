@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Final, Literal
 
 import anyio
 
@@ -17,12 +18,15 @@ from runlane.testing._store_kit import (
     duplicate,
     expect,
     not_found,
+    paged,
     refused,
     same,
     store_check,
 )
 
 __all__ = ["HISTORY_CHECKS"]
+
+_DIRECTIONS: Final[tuple[Literal["before", "after"], ...]] = ("after", "before")
 
 
 @store_check()
@@ -54,16 +58,7 @@ async def a_page_continues_where_the_last_ended(store: Store) -> None:
     await lane.accept("d", "e")
     wanted = ["e-in", "d-in", "c-out", "c-in", "b-out", "b-in", "a-out", "a-in"]
     for limit in (1, 2, 3, 8, 100):
-        found: list[str] = []
-        before: str | None = None
-        while True:
-            page = await store.read_messages("c1", before=before, limit=limit)
-            expect(len(page.items) <= limit, "a page holds at most its limit")
-            found += [item.message_id for item in page.items]
-            before = page.next_before
-            if before is None:
-                break
-        same(found, wanted, f"pages of {limit}")
+        same(await _read_on(store, None, limit), wanted, f"pages of {limit}")
     settled = await store.read_messages("c1", before=QUEUED)
     same([item.message_id for item in settled.items], wanted[2:], "below the queue")
     bodies = [Message.model_validate_json(item.body) for item in settled.items]
@@ -72,15 +67,15 @@ async def a_page_continues_where_the_last_ended(store: Store) -> None:
         await refused(store.read_messages("c1", limit=limit), InvalidValueError)
 
 
-async def _read_on(store: Store, cursor: str | None) -> list[str]:
-    """Return the ids of the messages behind a cursor, newest first, read one by one."""
-    found: list[str] = []
-    while cursor is not None:
-        page = await store.read_messages("c1", before=cursor, limit=1)
-        found += [item.message_id for item in page.items]
-        cursor = page.next_before
-        expect(len(found) < 100, "pages come to an end")  # noqa: PLR2004  far more than there is
-    return found
+async def _read_on(store: Store, start: str | None, limit: int = 1) -> list[str]:
+    """Return the ids of the messages behind a cursor, newest first."""
+
+    async def read(cursor: str | None) -> tuple[list[str], str | None]:
+        page = await store.read_messages("c1", before=cursor or start, limit=limit)
+        expect(0 < len(page.items) <= limit, "a page holds something, at most its limit")
+        return [item.message_id for item in page.items], page.next_before
+
+    return await paged(read)
 
 
 @store_check()
@@ -145,6 +140,11 @@ async def a_reader_catches_up_from_any_version(store: Store) -> None:
         same({key: value for key, value in caught_up.items() if key not in delta.removed}, messages, f"since {since}")
     same((await store.load_changes("c1", version)).runs, (), "nothing since the newest")
     same((await store.load_changes("c1", version + 5)).version, version, "a version from the future")
+    await lane.accept("d")
+    version = await lane.version()
+    await lane.start("d")
+    placed = (await store.load_changes("c1", version)).messages
+    same([message.id for message in placed], ["d-in"], "an input that found its place")
 
 
 @store_check("c1", "c2")
@@ -170,17 +170,18 @@ async def active_runs_are_scanned_once(store: Store) -> None:
         await lane.start("r2")
     wanted = sorted((conversation_id, name) for conversation_id in ids for name in ("r1", "r2", "r:3"))
     for limit in (1, 4, 1000):
-        found: list[tuple[str, str]] = []
-        cursor: tuple[str, str] | None = None
-        while True:
-            page = await store.scan_recoverable(cursor=cursor, limit=limit)
-            found += [(item.conversation_id, item.run.id) for item in page.items]
-            cursor = page.next_cursor
-            if cursor is None:
-                break
-        same(found, wanted, f"pages of {limit}")
+        same(await _scanned(store, limit), wanted, f"pages of {limit}")
     for limit in (0, 1001):
         await refused(store.scan_recoverable(limit=limit), InvalidValueError)
+
+
+async def _scanned(store: Store, limit: int) -> list[tuple[str, str]]:
+    async def read(cursor: tuple[str, str] | None) -> tuple[list[tuple[str, str]], tuple[str, str] | None]:
+        page = await store.scan_recoverable(cursor=cursor, limit=limit)
+        expect(0 < len(page.items) <= limit, "a page holds something, at most its limit")
+        return [(item.conversation_id, item.run.id) for item in page.items], page.next_cursor
+
+    return await paged(read)
 
 
 # --- compaction ---------------------------------------------------------------------------------------------------
@@ -265,9 +266,9 @@ async def a_lead_seed_goes_ahead_of_everything(store: Store) -> None:
     same(await seed("k1", "s1", "s2"), 2, "the version")
     same(await seed("k1", "s1", "s2"), 2, "the version after a repetition")
     same(await seed("k1", "other"), 2, "the version after another repetition")
-    same(await seed("k2", "s3"), 3, "the version after a second seed")
-    same(await lane.message_ids(), ["s3", "s1", "s2", "a-in"], "messages")
-    applied(await lane.try_compact("s3", "s1", "s2"))
+    same(await seed("k2", "s3", "s4", "s5"), 3, "the version after a second seed")
+    same(await lane.message_ids(), ["s3", "s4", "s5", "s1", "s2", "a-in"], "messages")
+    applied(await lane.try_compact("s3", "s4", "s5", "s1", "s2"))
     await seed("k1", "s1", "s2")
     same(await seed("k3", "s1", "s2"), 4, "known ids are receipted without a change")
     same(await lane.message_ids(), ["sum", "a-in"], "nothing resurfaces")
@@ -350,18 +351,33 @@ async def conversations_are_listed_in_pages(store: Store) -> None:
     whole = await reader.list()
     same(sorted(item.conversation_id for item in whole.items), ["c1", "c2", "c3"], "conversations")
     same({(item.preview, item.active_runs) for item in whole.items}, {("hello", 1)}, "previews")
-    found: list[str] = []
-    cursor: str | None = None
-    while True:
+
+    async def read(cursor: str | None) -> tuple[list[str], str | None]:
         page = await reader.list(limit=1, cursor=cursor)
-        found += [item.conversation_id for item in page.items]
-        cursor = page.next_cursor
-        if cursor is None:
-            break
-    same(found, [item.conversation_id for item in whole.items], "pages of one")
+        return [item.conversation_id for item in page.items], page.next_cursor
+
+    same(await paged(read), [item.conversation_id for item in whole.items], "pages of one")
     same([item.conversation_id for item in (await reader.list(search="C2")).items], ["c2"], "a search")
     same(len((await reader.list(search="ANSWER")).items), 3, "a search for text")
     await refused(reader.list(cursor="nonsense"), InvalidValueError)
+
+
+async def _read_all(
+    reader: ConversationReader, limit: int, direction: Literal["before", "after"], *, include_compacted: bool
+) -> tuple[list[str], set[str]]:
+    """Return the ids of all messages, oldest first, and of those that were compacted."""
+    gone: set[str] = set()
+
+    async def read(cursor: str | None) -> tuple[list[str], str | None]:
+        page = await reader.messages(
+            "c1", limit=limit, direction=direction, cursor=cursor, include_compacted=include_compacted
+        )
+        gone.update(page.compacted)
+        ids = [message.id for message in page.items]
+        return (ids if direction == "after" else ids[::-1]), page.next_cursor
+
+    found = await paged(read)
+    return (found if direction == "after" else found[::-1]), gone
 
 
 @store_check()
@@ -377,25 +393,9 @@ async def compacted_messages_can_be_read(store: Store) -> None:
     await lane.accept("q", "r")
     everything = ["a-in", "sum", "again", "a-out", "b-in", "b-out", "q-in", "r-in"]
     for compacted, wanted in ((True, everything), (False, ["again", "b-out", "q-in", "r-in"])):
-        for direction in ("after", "before"):
+        for direction in _DIRECTIONS:
             for limit in (1, 3, 100):
-                found: list[str] = []
-                gone: set[str] = set()
-                cursor: str | None = None
-                while True:
-                    page = await reader.messages(
-                        "c1",
-                        limit=limit,
-                        direction="after" if direction == "after" else "before",
-                        cursor=cursor,
-                        include_compacted=compacted,
-                    )
-                    ids = [message.id for message in page.items]
-                    found = [*found, *ids] if direction == "after" else [*ids, *found]
-                    gone |= set(page.compacted)
-                    cursor = page.next_cursor
-                    if cursor is None:
-                        break
+                found, gone = await _read_all(reader, limit, direction, include_compacted=compacted)
                 same(found, wanted, f"{direction}, pages of {limit}")
                 same(gone, {"a-in", "sum", "a-out", "b-in"} if compacted else set(), "compacted ids")
 

@@ -68,12 +68,30 @@ async def acquisition_is_exclusive(store: Store) -> None:
     run = (await lane.view("a")).run
     same((run.state, run.owner_id, run.fencing_token, run.revision), ("running", "owner-a", 1, 1), "the run")
     same(run.execution_sequence, outcome.delta.version, "the execution sequence")
+    expect(run.updated_at > run.created_at, "the run says when it was last changed")
     ownership = outcome.ownership
     expect(ownership is not None, "an acquisition must give an ownership")
     same([message.id for message in outcome.delta.messages], ["a-in"], "what the executor may see now")
     conflict(await lane.unchanged(lane.try_acquire("a", "owner-b")), 1)
     conflict(await lane.unchanged(lane.try_acquire("b", "owner-a")), 0)
     conflict(await lane.unchanged(lane.try_acquire("a", "owner-b", revision=0)), 1)
+
+
+@store_check()
+async def a_lane_that_changes_hands_has_another_epoch(store: Store) -> None:
+    """Its epoch stays while one owner goes on; another owner, or the same after a recovery, gets a higher one."""
+    lane = Lane(store)
+    epochs: list[int | None] = []
+    for name, owner in (("a", "owner-a"), ("b", "owner-a"), ("c", "owner-b"), ("d", "owner-a")):
+        await lane.accept(name)
+        epochs.append((await lane.start(name, owner)).lane_epoch)
+        applied(await lane.try_end(name))
+    await lane.accept("e")
+    await lane.start("e", "owner-a")
+    applied(await _recover(lane, "e", "requeue"))
+    epochs.append((await lane.start("e", "owner-a")).lane_epoch)
+    first, same_owner, other, back, recovered = (epoch or 0 for epoch in epochs)
+    expect(first == same_owner < other < back < recovered, f"the epochs are {epochs}")
 
 
 @store_check()
@@ -304,16 +322,18 @@ async def an_end_absorbs_answered_runs(store: Store) -> None:
     await lane.accept("a")
     await lane.start("a")
     await lane.accept("b", "c")
+    applied(await lane.try_accept("c2", into="c"))
     outcome = applied(await lane.try_end("a", absorb=["b", "c"]))
     same([run.id for run in outcome.delta.runs], ["a", "b", "c"], "changed runs")
     absorbing = (await lane.view("a")).run
-    same(absorbing.input_message_ids, ("a-in", "b-in", "c-in"), "the absorbing run's inputs")
+    same(absorbing.input_message_ids, ("a-in", "b-in", "c-in", "c2-in"), "the absorbing run's inputs")
     for name in ("b", "c"):
         view = await lane.view(name)
         facts = (view.run.state, view.run.terminal_reason, view.run.absorbed_into_run_id, view.run.revision)
-        same((facts, view.assistant), (("superseded", "absorbed", "a", 1), None), f"the absorbed run {name}")
+        revision = 1 if name == "b" else 2
+        same((facts, view.assistant), (("superseded", "absorbed", "a", revision), None), f"the absorbed run {name}")
         same(await store.load_draft("c1", name), None, "its draft")
-    same(await lane.message_ids(), ["a-in", "b-in", "c-in", "a-out"], "messages")
+    same(await lane.message_ids(), ["a-in", "b-in", "c-in", "c2-in", "a-out"], "messages")
     same(await store.list_active_runs("c1"), (), "active runs")
     found = duplicate(await lane.try_accept("x", key="b-key"))
     same((found.run.id, found.receipt.input.id, found.assistant), ("a", "b-in", (await lane.view("a")).assistant), "b")
@@ -490,6 +510,7 @@ async def an_unknown_run_is_not_found(store: Store) -> None:
 
 RUN_CHECKS: tuple[StoreCheck, ...] = (
     acquisition_is_exclusive,
+    a_lane_that_changes_hands_has_another_epoch,
     every_owned_write_is_compared_whole,
     a_checkpoint_extends_the_draft,
     a_draft_can_be_taken_back,

@@ -431,6 +431,7 @@ SHARED_CHECKS: tuple[StoreCheck, ...] = (
     an_event_moves_the_sequence_only,
     a_once_only_event_is_appended_once,
     events_are_read_in_ranges,
+    events_after_a_version_are_found_among_appended_ones,
     a_read_that_makes_no_sense_is_refused,
     concurrent_appends_leave_no_gap,
     concurrent_commands_have_one_winner,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -50,6 +50,7 @@ __all__ = [
     "duplicate",
     "expect",
     "not_found",
+    "paged",
     "refused",
     "same",
     "store_check",
@@ -60,6 +61,13 @@ StoreMaker: TypeAlias = Callable[[Sequence[str]], AbstractAsyncContextManager[St
 
 Scenario: TypeAlias = Callable[[Store], Awaitable[None]]
 ErrorT = TypeVar("ErrorT", bound=BaseException)
+T = TypeVar("T")
+C = TypeVar("C")
+
+_SECONDS: Final = 120
+"""For one check, on the slowest machine."""
+_PAGES: Final = 200
+"""Of one list, more than any check writes."""
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -88,7 +96,9 @@ class _Check:
         store = await manager.__aenter__()
         failure: BaseException | None = None
         try:
-            await self._scenario(store)
+            with anyio.move_on_after(_SECONDS) as scope:
+                await self._scenario(store)
+            expect(not scope.cancelled_caught, f"{self.__name__} came to no end within {_SECONDS} seconds")
         except BaseException as error:  # noqa: BLE001  raised again below, whatever it is
             failure = error
         try:
@@ -155,6 +165,22 @@ async def refused(attempt: Awaitable[object], kind: type[ErrorT] = UsageError, /
     except kind as error:
         return error
     raise AssertionError(f"wanted {kind.__name__}, got {result!r}")
+
+
+async def paged(read: Callable[[C | None], Awaitable[tuple[Iterable[T], C | None]]], /) -> list[T]:
+    """Return what all pages of a list hold; fail if they come to no end.
+
+    Args:
+        read: Reads the page behind a cursor; returns what is on it, and the cursor of the next one.
+    """
+    found: list[T] = []
+    cursor: C | None = None
+    for _ in range(_PAGES):
+        items, cursor = await read(cursor)
+        found += items
+        if cursor is None:
+            return found
+    raise AssertionError(f"pages come to no end: {found[:10]!r} and so on")
 
 
 async def at_once(*attempts: Callable[[], Awaitable[object]]) -> list[object]:
