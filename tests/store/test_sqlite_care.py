@@ -147,7 +147,7 @@ async def test_a_read_that_takes_too_long_is_ended(tmp_path: Path) -> None:
 
     def again_and_again(rows: Rows) -> None:
         while True:
-            rows.head("c1")
+            rows.run("c1", "a")
 
     options = SqliteOptions(read_limit=0.05, readers=1)
     async with SqliteStore(tmp_path / "store.db", options=options) as store:

@@ -68,28 +68,32 @@ class CachedLane:
 class LaneCache:
     """What the writer remembers of the conversations it last saw, so that a turn reads its head and its run once.
 
-    Heads hold as long as nobody else committed, which SQLite tells at the beginning of each transaction (`look`). Runs
-    hold only for the version they were read at, and every change of a run changes the version. So another process's
-    commit can never be missed.
+    Heads hold as long as nobody else committed: SQLite counts whatever changed the file, and `look` compares what it
+    counts at the beginning of a transaction with what it counted right after our last COMMIT. Runs hold only for the
+    version they were read at, and every change of a run changes the version. So another process's commit can never be
+    missed.
 
     Attributes:
-        heads: Number and head of conversations that exist, by id.
+        heads: Number and head of conversations, by id; 0 and an empty head for one that does not exist.
         numbers: Numbers of runs, by (conversation id, run id).
     """
 
     def __init__(self) -> None:
         self._lanes: OrderedDict[str, CachedLane] = OrderedDict()
-        self._data_version: object = None
+        self._counted = -1
         self.heads: dict[str, tuple[int, Head]] = {}
         self.numbers: dict[tuple[str, str], int] = {}
 
-    def look(self, data_version: object) -> None:
-        """Begin a transaction: drop the heads if somebody else committed since the last one."""
-        if data_version != self._data_version:
-            self._data_version = data_version
+    def look(self, counted: int) -> None:
+        """Begin a transaction: drop the heads if somebody else committed since our last COMMIT."""
+        if counted != self._counted:
             self.heads.clear()
         if len(self.numbers) > _CACHED_NUMBERS or len(self.heads) > _CACHED_NUMBERS:
             self.clear()
+
+    def committed(self, counted: int) -> None:
+        """Note what SQLite counts right after a COMMIT of ours, before anybody else can have made one."""
+        self._counted = counted
 
     def get(self, conversation_id: str, version: int) -> CachedLane | None:
         """Return what is known at this very version."""
@@ -144,17 +148,26 @@ class SqliteRows(Rows):
         self._careful = careful
         self._host = host
         self._cache = cache
-        self._numbers: dict[str, int] = {}
+        self._heads: dict[str, tuple[int, Head]] = {} if cache is None else cache.heads
         self._run_numbers: dict[tuple[str, str], int] = {} if cache is None else cache.numbers
 
     # --- keys -----------------------------------------------------------------------------------------------------
 
     def number(self, conversation_id: str, /) -> int:
         """Return the conversation's number, 0 for an unknown one."""
-        known = self._numbers.get(conversation_id)
+        return self._known(conversation_id)[0]
+
+    def _known(self, conversation_id: str) -> tuple[int, Head]:
+        known = self._heads.get(conversation_id)
         if known is None:
-            self.head(conversation_id)
-            known = self._numbers[conversation_id]
+            row = first_row(
+                self.cursor.execute(
+                    f"SELECT no, {HEAD_COLUMNS} FROM conversation WHERE id = ?",  # noqa: S608  constant columns
+                    (conversation_id,),
+                )
+            )
+            known = (0, Head()) if row is None else (row[0], head_row(conversation_id, row[1:]))
+            self._heads[conversation_id] = known
         return known
 
     def _run(self, conversation_id: str, row: Values) -> RunRow:
@@ -167,8 +180,8 @@ class SqliteRows(Rows):
 
     @override
     def view(self, conversation_id: str, names: Names, /) -> View:
-        view = View(conversation_id=conversation_id, head=self.head(conversation_id))
-        number = self.number(conversation_id)
+        number, head = self._known(conversation_id)
+        view = View(conversation_id, head)
         if names.owners:
             view.swept = {owner for owner, row in self.owners(names.owners).items() if not row.alive}
         if number == 0 or view.head.purged:
@@ -229,26 +242,7 @@ class SqliteRows(Rows):
 
     @override
     def head(self, conversation_id: str, /) -> Head:
-        known = None if self._cache is None else self._cache.heads.get(conversation_id)
-        if known is not None:
-            self._numbers[conversation_id] = known[0]
-            return known[1]
-        row = first_row(
-            self.cursor.execute(
-                f"SELECT no, {HEAD_COLUMNS} FROM conversation WHERE id = ?",  # noqa: S608  constant columns
-                (conversation_id,),
-            )
-        )
-        if row is None:
-            self._numbers[conversation_id] = 0
-            return Head()
-        return self._know(conversation_id, row[0], head_row(conversation_id, row[1:]))
-
-    def _know(self, conversation_id: str, number: int, head: Head) -> Head:
-        self._numbers[conversation_id] = number
-        if self._cache is not None:
-            self._cache.heads[conversation_id] = number, head
-        return head
+        return self._known(conversation_id)[1]
 
     @override
     def run(self, conversation_id: str, run_id: str, /) -> RunRow | None:
@@ -322,6 +316,8 @@ class SqliteRows(Rows):
     @override
     def entry(self, conversation_id: str, event_id: str, /) -> EventRow | None:
         number = self.number(conversation_id)
+        if number == 0:
+            return None
         row = first_row(
             self.cursor.execute(
                 f"SELECT {EVENT_COLUMNS} FROM event WHERE id = ? AND conversation = ?",  # noqa: S608  constant columns
@@ -391,8 +387,7 @@ class SqliteRows(Rows):
 
     def forget_heads(self) -> None:
         """Note that heads are about to be changed beside `save`."""
-        if self._cache is not None:
-            self._cache.heads.clear()
+        self._heads.clear()
 
     @override
     def save(self, conversation_id: str, changes: Changes, /) -> None:
@@ -401,7 +396,7 @@ class SqliteRows(Rows):
             raise StoreFullError(problem, store=self.full)
         self.begin_saving()
         number = save(self.cursor, conversation_id, self.number(conversation_id), changes, self._run_numbers)
-        self._know(conversation_id, number, changes.head)
+        self._heads[conversation_id] = number, changes.head
         self._remember(conversation_id, changes)
 
     def _remember(self, conversation_id: str, changes: Changes) -> None:

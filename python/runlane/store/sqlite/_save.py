@@ -29,6 +29,12 @@ _HEAD_UPDATES: Final = tuple(
 )
 """One statement for each choice of columns, by bits: an index is written whenever one of its columns is set."""
 
+_INSERT_ENTRY: Final = (
+    "INSERT INTO event (conversation, seq, version, id, command_id, kind, occurred_at, body, ignorable, schema_version)"
+    " VALUES (?1, ?2, ?3, ?4, nullif(?5, ?4), ?6, ?7, ?8, ?9, ?10)"
+)
+"""The columns of an `EventRow`, in its order; an entry that is named after its command does not say so twice."""
+
 RunNumbers = dict[tuple[str, str], int]
 
 
@@ -136,12 +142,16 @@ def _save_runs(
 
 
 def _save_messages(cursor: apsw.Cursor, number: int, changes: Changes) -> None:
-    connection = cursor.connection
+    connection, version = cursor.connection, changes.head.version
+    moved = dict(changes.moved)
     for row in changes.messages:
+        # An input that an idle lane accepts and acquires at once is written where it ends up.
+        place = moved.pop(row.message_id, None)
+        position, changed = (row.position, row.version) if place is None else (place, version)
         cursor.execute(
             "INSERT INTO message (conversation, id, position, removed_at, version, run_id, role, status)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (number, row.message_id, row.position, row.removed_at, row.version, row.run_id, row.role, row.status),
+            (number, row.message_id, position, row.removed_at, changed, row.run_id, row.role, row.status),
         )
         if row.body is not None:
             cursor.execute("INSERT INTO body VALUES (?, ?)", (connection.last_insert_rowid(), row.body))
@@ -154,8 +164,7 @@ def _save_messages(cursor: apsw.Cursor, number: int, changes: Changes) -> None:
             "INSERT INTO body SELECT no, ? FROM message WHERE id = ? AND conversation = ?",
             (row.body, row.message_id, number),
         )
-    version = changes.head.version
-    for message_id, position in changes.moved:
+    for message_id, position in moved.items():
         cursor.execute(
             "UPDATE message SET position = ?, version = ? WHERE id = ? AND conversation = ?",
             (position, version, message_id, number),
@@ -178,23 +187,7 @@ def _save_drafts(cursor: apsw.Cursor, conversation_id: str, changes: Changes, ru
 
 def _save_entries(cursor: apsw.Cursor, number: int, changes: Changes) -> None:
     for row in changes.entries:
-        values = (
-            number,
-            row.seq,
-            row.version,
-            row.event_id,
-            None if row.command_id == row.event_id else row.command_id,
-            row.kind,
-            row.occurred_at,
-            row.ignorable,
-            row.body,
-            row.schema_version,
-        )
         try:
-            cursor.execute(
-                "INSERT INTO event (conversation, seq, version, id, command_id, kind, occurred_at, ignorable, body,"
-                " schema_version) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                values,
-            )
+            cursor.execute(_INSERT_ENTRY, (number, *row))
         except apsw.ConstraintError:
             raise UsageError(f"{row.event_id!r} was used by another command", argument="command_id") from None

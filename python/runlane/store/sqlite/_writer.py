@@ -230,16 +230,17 @@ class Writer:
         if wrote:
             self.probe.before_commit()
         try:
-            self._connection.execute("COMMIT")
+            self._cursor.execute("COMMIT")
         except apsw.Error as error:
             raise commit_failure(error, self._location) from error
+        self._cache.committed(self._connection.data_version())
         if wrote:
             self.probe.after_commit()
         return wrote
 
     def _begin(self) -> None:
-        self._connection.execute("BEGIN IMMEDIATE")
-        self._cache.look(self._connection.pragma("data_version"))
+        self._cursor.execute("BEGIN IMMEDIATE")
+        self._cache.look(self._connection.data_version())
 
     def _run_all(self, group: list[Mutation], *, careful: bool = False) -> bool:
         wrote = False
