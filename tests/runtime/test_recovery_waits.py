@@ -6,10 +6,10 @@ from typing import Any
 import anyio
 import pytest
 
-from runlane.errors import RunUnsettledError, StoreUnavailableError
+from runlane.errors import RuntimeConflictError, RunUnsettledError, StoreUnavailableError
 from runlane.runtime import RecoveryDecision, RecoveryInput, RecoveryOutcome, Requeue
 from runlane.store import AcquireRun, MemoryStore, RecoverRun
-from runlane.testing import FakeClock, Fault, ScriptedModel, StoreCall
+from runlane.testing import FakeClock, Fault, FaultPlan, Hold, ScriptedModel, StoreCall
 from tests.runtime.scenes import CONVERSATION, held_after, opened
 
 pytestmark = pytest.mark.anyio
@@ -46,7 +46,7 @@ async def _advance(clock: FakeClock, seconds: int) -> None:
 
 
 async def test_a_recovery_does_not_wait_for_a_run_its_lane_has_lost() -> None:
-    """A run that waited here was left alone; then the store refused it. What is behind it fails, and is kept."""
+    """A run that waited here was left alone; then the store refused it. What is behind it fails at once, and stays."""
     clock, outcomes = FakeClock(), list[RecoveryOutcome]()
     async with MemoryStore(clock=clock) as store:
         lost, behind = await _left_queued(store, 2)
@@ -74,7 +74,6 @@ async def test_a_recovery_does_not_wait_for_a_run_its_lane_has_lost() -> None:
                 assert isinstance(resumed.result.error, RunUnsettledError)
                 go.set()
                 await anyio.wait_all_tasks_blocked()
-                await _advance(clock, 20)
                 assert [outcome.action for outcome in outcomes] == ["skipped", "failed"]
             assert isinstance(outcomes[1].error, RunUnsettledError)
             refused.clear()
@@ -164,3 +163,105 @@ async def test_of_two_recoveries_the_first_to_end_does_not_end_the_other() -> No
             go.set()
             assert (await second.result).text == "two"
     assert [outcome.action for outcome in outcomes] == ["requeued"]
+
+
+async def test_a_run_that_jumps_ahead_of_a_recovery_is_waited_for() -> None:
+    """Somebody has just admitted it and will execute it: the recovery goes on behind it."""
+    clock, outcomes = FakeClock(), list[RecoveryOutcome]()
+    entered, go = anyio.Event(), anyio.Event()
+
+    async def decide(asked: RecoveryInput) -> RecoveryDecision:
+        entered.set()
+        await go.wait()
+        return asked.default
+
+    async with MemoryStore(clock=clock) as store:
+        await _left_queued(store, 1)
+        async with opened(ScriptedModel("mine"), store=store, clock=clock) as scene:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_then(outcomes, scene.runtime.recover(decide=decide)))
+                await entered.wait()
+                urgent = await _admitted_urgently(store, clock)
+                go.set()
+                await anyio.wait_all_tasks_blocked()
+                await _advance(clock, 5)
+                assert outcomes == []
+                async with opened(ScriptedModel("theirs"), store=store, clock=clock) as other:
+                    assert (await other.runtime.resume(CONVERSATION, urgent).result).text == "theirs"
+                await _advance(clock, 3)
+            [outcome] = outcomes
+            assert outcome.result is not None
+            assert (outcome.action, (await outcome.result).text) == ("resumed", "mine")
+
+
+async def _admitted_urgently(store: MemoryStore, clock: FakeClock) -> str:
+    """Have another process admit an urgent input, and not execute it yet."""
+    hold = Hold()
+    plan = _holding(hold)
+    async with opened(ScriptedModel("."), store=store, clock=clock, plan=plan, stepwise=True) as other:
+        ticket = other.runtime.submit(CONVERSATION, "urgent", policy="interrupt-next")
+        await ticket.admission
+        await hold.reached()
+        other.store.kill()
+        hold.release()
+    return ticket.run_id
+
+
+def _holding(hold: Hold) -> FaultPlan:
+    def plan(call: StoreCall) -> Fault | None:
+        return Fault(hold=hold) if any(isinstance(one, AcquireRun) for one in call.commands) else None
+
+    return plan
+
+
+async def test_a_repeated_input_waits_for_no_recovery_of_another_run() -> None:
+    """Its run was admitted elsewhere while others are recovered: it is told so at once, not when they are done."""
+    outcomes = list[RecoveryOutcome]()
+    entered, go = anyio.Event(), anyio.Event()
+
+    async def decide(asked: RecoveryInput) -> RecoveryDecision:
+        entered.set()
+        await go.wait()
+        return asked.default
+
+    async with MemoryStore() as store:
+        await _left_queued(store, 1)
+        async with opened(ScriptedModel("."), store=store) as scene, anyio.create_task_group() as tasks:
+            tasks.start_soon(_then(outcomes, scene.runtime.recover(decide=decide)))
+            await entered.wait()
+            async with opened(ScriptedModel("."), store=store) as other:
+                theirs = other.runtime.submit(CONVERSATION, "theirs", idempotency_key="k")
+                await theirs.admission
+                again = scene.runtime.submit(CONVERSATION, "theirs", idempotency_key="k")
+                with pytest.raises(RuntimeConflictError, match="was accepted before and"):
+                    await again.result
+                assert outcomes == []
+            go.set()
+
+
+async def test_a_repeated_input_is_told_once_its_run_was_passed() -> None:
+    """The recovery leaves its run alone and still deals with another one: nothing more is to be waited for."""
+    entered, go = anyio.Event(), anyio.Event()
+    outcomes = list[RecoveryOutcome]()
+    hold, model = held_after()
+
+    async def decide(_: RecoveryInput) -> RecoveryDecision:
+        entered.set()
+        await go.wait()
+        return "skip"
+
+    async with MemoryStore() as store:
+        async with opened(model, store=store) as dying:
+            dying.runtime.submit(CONVERSATION, "first", idempotency_key="k")
+            await hold.reached()
+            dying.store.kill()
+        async with opened(ScriptedModel("."), store=store) as scene, anyio.create_task_group() as tasks:
+            tasks.start_soon(_then(outcomes, scene.runtime.recover(decide=decide)))
+            await entered.wait()
+            again = scene.runtime.submit(CONVERSATION, "first", idempotency_key="k")
+            await again.admission
+            await anyio.wait_all_tasks_blocked()
+            assert not again.result.done
+            go.set()
+            with pytest.raises(RuntimeConflictError, match="executed by another"):
+                await again.result

@@ -329,11 +329,14 @@ class Acquisition:
             if other.item is not None and self._core.lanes.is_waiting(other.lane, other.item):
                 # Not ahead of this run any more; the recovery takes up the one that is once it has seen that.
                 raise NotYet(other.item)
+        stays = recovery is not None and recovery.has_passed(ahead.id, self._work)
         if ahead.is_acquired:
-            if self._core.incarnation.is_own(ahead.owner_id) or not await self._may_end(ahead):
-                raise RunUnsettledError(run=self._work.run, owner_id=self._core.owner_id)
-            return
-        if self._lane.looked(ahead, self._core.clock.monotonic(), within=2 * _LOOK) >= _PATIENCE:
+            stays = self._core.incarnation.is_own(ahead.owner_id) or not await self._may_end(ahead)
+        elif not stays:
+            # Nobody holds it, which does not mean that nobody will start it: another process may have admitted it.
+            looked = self._lane.looked(ahead, self._core.clock.monotonic(), within=2 * _LOOK)
+            stays = looked >= _PATIENCE
+        if stays:
             raise RunUnsettledError(run=self._work.run, owner_id=self._core.owner_id)
 
     async def _may_end(self, run: Run) -> bool:

@@ -58,6 +58,7 @@ class Progress:
 
     Attributes:
         left: By recovery, the runs it has not dealt with.
+        passed: Runs that a recovery was to deal with, and does not come back to.
         held_up: Recoveries that come to no other run before this one is acquired, or found to have ended.
     """
 
@@ -65,11 +66,26 @@ class Progress:
         """Nothing has happened yet."""
         self._event = anyio.Event()
         self.left: dict[object, set[str]] = {}
+        self.passed: set[str] = set()
         self.held_up: dict[object, Work] = {}
 
     def comes_to(self, run_id: str, /) -> bool:
         """Whether a recovery will deal with a run, whatever becomes of those that wait for it."""
         return any(run_id in run_ids for by, run_ids in self.left.items() if by not in self.held_up)
+
+    def awaits(self, run_id: str, /) -> bool:
+        """Whether a recovery has yet to deal with a run."""
+        return any(run_id in run_ids for run_ids in self.left.values())
+
+    def has_passed(self, run_id: str, work: Work, /) -> bool:
+        """Whether a recovery's own work is behind a run that was left behind as well, and that nobody comes back to."""
+        return run_id in self.passed and any(work is own for own in self.held_up.values())
+
+    def pass_by(self, by: object, run_id: str, /) -> None:
+        """Note that a recovery has dealt with a run."""
+        self.left[by].discard(run_id)
+        self.passed.add(run_id)
+        self.step()
 
     def before(self, run_id: str, /) -> list[Work]:
         """Return what has to be acquired before a recovery deals with a run."""

@@ -250,7 +250,7 @@ class Recovery:
                 left_alone = outcome.action in {"skipped", "failed"}
             outcomes.append(outcome)
             # Should its lane lose it again, this recovery does not come back to it.
-            progress.left[self].discard(run.id)
+            progress.pass_by(self, run.id)
 
     async def _item(self, item: RecoverableDescriptor, progress: Progress) -> RecoveryOutcome:
         try:

@@ -374,17 +374,22 @@ class Submissions:
             ticket.resolve(result_from_view(view))
         elif here is not None:
             here.result.then(ticket.follow)
-        elif run.conversation_id in self._core.recovering and self._tasks is not None:
+        elif self._is_recovered(run) and self._tasks is not None:
             self._tasks.start_soon(self._follow_recovered, ticket, run, name=f"recovered {run.id}")
         else:
             raise _executed_elsewhere(run)
+
+    def _is_recovered(self, run: Run) -> bool:
+        """Whether a recovery has yet to say what becomes of a run."""
+        progress = self._core.recovering.get(run.conversation_id)
+        return progress is not None and progress.awaits(run.id)
 
     async def _follow_recovered(self, ticket: RunTicket, run: Run) -> None:
         """Follow a run that was left behind and is being taken up at this moment."""
         key = (run.conversation_id, run.id)
         try:
-            while key not in self._core.here and (progress := self._core.recovering.get(run.conversation_id)):
-                await progress.wait()
+            while key not in self._core.here and self._is_recovered(run):
+                await self._core.recovering[run.conversation_id].wait()
             here = self._core.here.get(key)
             if here is not None:
                 here.result.then(ticket.follow)
