@@ -25,7 +25,7 @@ from runlane.records import (
     ToolResultPart,
     stored_json,
 )
-from runlane.store import AcceptInput, AppendEvent, MemoryStore, ReadEvents, Store
+from runlane.store import AcceptInput, AppendEvent, MemoryStore, ReadEvents, Store, encode_archive
 from runlane.store._bodies import encode
 from runlane.store.sqlite import SqliteStore
 from runlane.testing._store_kit import START
@@ -172,7 +172,17 @@ async def _kept(store: Store, value: Any, message: Message, read: Message) -> st
     events = await store.read_events(ReadEvents(conversation_id="c"))
     [payload] = [item.payload for item in events.items if item.kind == "provider/payload"]
     assert stored_json(payload) == stored_json({"value": value})
+    await _carried(store)
     return None
+
+
+async def _carried(store: Store) -> None:
+    """Whatever was kept leaves in an archive and comes into another store as it was."""
+    data = encode_archive(await store.export_conversation("c"))
+    async with MemoryStore() as other:
+        await other.import_conversation(data)
+        assert encode_archive(await other.export_conversation("c")) == data
+        assert stored_json(await other.load_snapshot("c")) == stored_json(await store.load_snapshot("c"))
 
 
 @settings(deadline=None, max_examples=30)
