@@ -131,7 +131,7 @@ async def an_import_is_the_same_conversation(store: Store) -> None:
 async def an_imported_conversation_knows_its_retries(store: Store) -> None:
     """After an import repeated keys, commands, seeds and once-only events are answered as in the store they left."""
     async with MemoryStore() as other:
-        told = await _tell(other)
+        await _tell(other)
         ended = [event for event in await _events(other) if event.payload.get("type") == "terminal"]
         await store.import_conversation(await other.export_conversation("c1"))
     lane = Lane(store)
@@ -146,7 +146,9 @@ async def an_imported_conversation_knows_its_retries(store: Store) -> None:
     same(once.event.event_id, once_event_id("durability/effect", "k"), "its id")
     found = await store.find_event("c1", ended[0].event_id)
     same(found, ended[0], "an entry found by its id")
-    same(told.id, lane.id, "the conversation")
+    for taken in ("a-out", "d-out", "g-out", "sum", "be-brief"):
+        reserved = store.accept_input(idempotency_key="new", input=lane.message(taken), run=lane.proposal("z"))
+        same((await lane.refused(reserved)).argument, "input.id", f"the argument for {taken!r}")
 
 
 @store_check()

@@ -157,7 +157,8 @@ async def a_later_summary_is_undone(store: Store) -> None:
 async def what_waited_stays_behind(store: Store) -> None:
     """An input that waited when the boundary was reached is not in the branch, whatever became of it since."""
     lane = Lane(store)
-    await lane.accept("a", "b")
+    await lane.accept("b")
+    applied(await lane.try_accept("a", run=lane.proposal("a", priority="interrupt-next")))
     await lane.start("a")
     applied(await lane.try_accept("c", into="b"))
     applied(await lane.try_end("a"))
@@ -276,6 +277,10 @@ async def a_branch_needs_a_source(store: Store) -> None:
         same(error.argument, argument, f"the argument of {error}")
     broken = replace(_REQUEST, source_id=None, archive=b"{}")
     same((await refused(store.branch_conversation(broken), ArchiveInvalidError)).field, "format", "the place")
+    data = encode_archive(await store.export_conversation("c1"))
+    changed = replace(broken, archive=data.replace(b'"text":"hello"', b'"text":"howdy"'))
+    contradiction = await refused(store.branch_conversation(changed), ArchiveInvalidError)
+    same(contradiction.field, "events.0.payload.message", "the place")
     same(await _events(store, "c2"), (), "the destination")
 
 
