@@ -26,7 +26,7 @@ from runlane.records import (
     stored_json,
 )
 from runlane.store import AcceptInput, AppendEvent, MemoryStore, ReadEvents, Store, encode_archive
-from runlane.store._bodies import encode
+from runlane.store._bodies import encode_json
 from runlane.store.sqlite import SqliteStore
 from runlane.testing._store_kit import START
 
@@ -222,5 +222,5 @@ def test_a_refusal_names_the_field(value: object) -> None:
     [message, *_] = told(value)
     message = message.model_copy(update={"parts": message.parts[1:]})
     with pytest.raises(InvalidValueError) as raised:
-        encode(message, argument="input")
+        encode_json(message, argument="input")
     assert str(raised.value.argument).startswith("input.parts.0.output")

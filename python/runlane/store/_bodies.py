@@ -9,9 +9,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
 from runlane.errors import CanonicalJsonError, InvalidValueError, RecordCorruptError, RecordTooNewError
-from runlane.records import JsonObject, Message, Record, stored_json
+from runlane.records import JsonObject, Message, stored_json
 
-__all__ = ["chained_digest", "decode", "decode_object", "digest", "encode", "encode_json", "same_content"]
+__all__ = ["chained_digest", "decode", "decode_object", "digest", "encode_json", "same_content"]
 
 RecordT = TypeVar("RecordT", bound=BaseModel)
 
@@ -31,15 +31,6 @@ def encode_json(value: object, /, *, argument: str) -> bytes:
         place = argument + error.path.replace("/", ".")
         place = place if len(place) <= _MAX_PLACE else f"{place[:_MAX_PLACE]}..."
         raise InvalidValueError(f"cannot be stored as JSON: {error.problem}", argument=place) from None
-
-
-def encode(record: Record, /, *, argument: str) -> bytes:
-    """Write a record in the form that is stored.
-
-    Raises:
-        InvalidValueError: Something in it could not be read back; names the field.
-    """
-    return encode_json(record, argument=argument)
 
 
 def decode(kind: type[RecordT], body: bytes, /, *, what: str) -> RecordT:

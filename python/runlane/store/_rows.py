@@ -317,7 +317,7 @@ _NEW: Final = object.__new__
 
 def changed_run(run: Run, fields: Mapping[str, object], /) -> Run:
     """Return a run with some fields changed, as `Run.model_copy` does, which is slow for what is made so often."""
-    known = run.model_fields_set
+    known = run.__pydantic_fields_set__
     # Records are frozen, so the set may be shared as long as nothing is new in it.
     return checked_run({**run.__dict__, **fields}, known if fields.keys() <= known else known | fields.keys())
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, TypeAlias, get_args
+from typing import Any, Final, NamedTuple, TypeAlias, get_args
 
 from runlane.errors import InvalidValueError, UsageError
 from runlane.records import (
@@ -111,7 +111,11 @@ def listed(values: object, argument: str, /) -> tuple[Any, ...]:
 
 
 def _is_a(*kinds: type) -> Check:
-    return lambda value, argument: check_kind(value, kinds, argument)
+    def check_kinds(value: object, argument: str) -> None:
+        if not isinstance(value, kinds):
+            check_kind(value, kinds, argument)
+
+    return check_kinds
 
 
 def _instant(value: object, argument: str) -> None:
@@ -126,12 +130,10 @@ def _flag(value: object, argument: str) -> None:
         raise InvalidValueError(f"must be True or False, not {type(value).__name__}", argument=argument)
 
 
-def _or_none(check: Check) -> Check:
-    def check_or_none(value: object, argument: str) -> None:
-        if value is not None:
-            check(value, argument)
+class _OrNone(NamedTuple):
+    """A check of a field that may be left out."""
 
-    return check_or_none
+    check: Check
 
 
 def _each(check: Check) -> Check:
@@ -152,38 +154,56 @@ def _one_of(*words: str) -> Check:
     return check
 
 
-def _made_of(kind: type, **fields: Check) -> Check:
-    """Check plain data that is no record, and so was not checked when it was made."""
-    is_one = _is_a(kind)
+def _fields(**checks: Check | _OrNone) -> Check:
+    """Return what checks the fields of plain data that is no record, and so was not checked when it was made.
+
+    Args:
+        checks: For each field what it must be.
+    """
+    plan = [
+        (name, check.check, True) if isinstance(check, _OrNone) else (name, check, False)
+        for name, check in checks.items()
+    ]
+
+    def check_fields(value: object, prefix: str) -> None:
+        for name, check, optional in plan:
+            item = getattr(value, name)
+            if item is not None or not optional:
+                check(item, prefix + name)
+
+    return check_fields
+
+
+def _made_of(kind: type, **checks: Check | _OrNone) -> Check:
+    is_one, check_fields = _is_a(kind), _fields(**checks)
 
     def check(value: object, argument: str) -> None:
         is_one(value, argument)
-        for name, check_field in fields.items():
-            check_field(getattr(value, name), f"{argument}.{name}")
+        check_fields(value, f"{argument}.")
 
     return check
 
 
-_GROWN: Final = _made_of(GrownPart, index=_integer, suffix=_is_a(str), provider=_or_none(_is_a(ProviderEnvelope)))
+_GROWN: Final = _made_of(GrownPart, index=_integer, suffix=_is_a(str), provider=_OrNone(_is_a(ProviderEnvelope)))
 _PATCH: Final = _made_of(
     DraftPatch, keep=_integer, grown=_each(_GROWN), added=_each(_is_a(*get_args(get_args(Part)[0])))
 )
 _ABSORPTION: Final = _made_of(Absorption, run_id=check_id, input_message_ids=_each(check_id))
-_USAGE: Final = _or_none(_is_a(Usage))
+_USAGE: Final = _OrNone(_is_a(Usage))
 
-_ANY: Final[dict[str, Check]] = {"command_id": check_id, "at": _instant}
-_ON_RUN: Final[dict[str, Check]] = {**_ANY, "run_id": check_id, "expected_revision": _revision}
-_OWNED: Final[dict[str, Check]] = {**_ON_RUN, "ownership": _is_a(Ownership)}
-_FIELDS: Final[dict[type[Command], tuple[tuple[str, Check], ...]]] = {
-    kind: tuple(checks.items())
+_ANY: Final[dict[str, Check | _OrNone]] = {"command_id": check_id, "at": _instant}
+_ON_RUN: Final[dict[str, Check | _OrNone]] = {**_ANY, "run_id": check_id, "expected_revision": _revision}
+_OWNED: Final[dict[str, Check | _OrNone]] = {**_ON_RUN, "ownership": _is_a(Ownership)}
+_COMMANDS: Final[dict[type[Command], Check]] = {
+    kind: _fields(**checks)
     for kind, checks in {
         AcceptInput: {
             **_ANY,
             "idempotency_key": check_id,
             "input": _is_a(Message),
             "run": _is_a(Run),
-            "expected_version": _or_none(_revision),
-            "coalesce_into_run_id": _or_none(check_id),
+            "expected_version": _OrNone(_revision),
+            "coalesce_into_run_id": _OrNone(check_id),
         },
         AcquireRun: {**_ON_RUN, "owner_id": check_id},
         CheckpointRunAssistant: {**_OWNED, "patch": _PATCH, "usage": _USAGE},
@@ -194,15 +214,15 @@ _FIELDS: Final[dict[type[Command], tuple[tuple[str, Check], ...]]] = {
             **_ON_RUN,
             "action": _one_of("requeue", "abandon"),
             "replay_safe": _flag,
-            "evidence": _or_none(_is_a(dict)),
+            "evidence": _OrNone(_is_a(dict)),
         },
         CommitRunTerminal: {
             **_OWNED,
             "assistant": _is_a(Message),
             "reason": _one_of(*get_args(TerminalReason)),
-            "policy_name": _or_none(check_id),
+            "policy_name": _OrNone(check_id),
             "usage": _USAGE,
-            "metrics": _or_none(_is_a(RunMetrics)),
+            "metrics": _OrNone(_is_a(RunMetrics)),
             "absorb": _each(_ABSORPTION),
         },
         ReplaceCompactedRange: {
@@ -221,9 +241,9 @@ _FIELDS: Final[dict[type[Command], tuple[tuple[str, Check], ...]]] = {
             **_ANY,
             "kind": check_id,
             "payload": _is_a(dict),
-            "occurred_at": _or_none(_instant),
+            "occurred_at": _OrNone(_instant),
             "ignorable": _flag,
-            "event_id": _or_none(check_id),
+            "event_id": _OrNone(check_id),
         },
     }.items()
 }
@@ -243,27 +263,34 @@ def check_commands(commands: Sequence[Command], /) -> None:
     if not commands:
         raise UsageError("needs at least one command", argument="commands")
     for command in commands:
-        fields = _FIELDS.get(type(command))
-        if fields is None:
+        check = _COMMANDS.get(type(command))
+        if check is None:
             raise UsageError(f"{type(command).__name__} is no command", argument="commands")
-        for name, check in fields:
-            check(getattr(command, name), name)
+        check(command, "")
     if len(commands) > 1:
         _check_together(commands)
 
 
 def _check_together(commands: Sequence[Command]) -> None:
-    _refuse_twice([command.command_id for command in commands], "command_id")
-    keys = [command.idempotency_key for command in commands if isinstance(command, AcceptInput)]
-    _refuse_twice(keys, "idempotency_key")
-    entries = [command for command in commands if isinstance(command, AppendEvent)]
-    _refuse_twice([command.event_id or command.command_id for command in entries], "event_id")
-    moved = False
+    ids: list[str] = []
+    keys: list[str] = []
+    entries: list[str] = []
+    moved = late = False
     for command in commands:
-        if moved and isinstance(command, ReplaceCompactedRange):
-            # What stands between the messages is read once, before the first command.
-            raise UsageError("must come before the commands that give messages their place", argument="commands")
+        ids.append(command.command_id)
+        if isinstance(command, AppendEvent):
+            entries.append(command.event_id or command.command_id)
+        elif isinstance(command, AcceptInput):
+            keys.append(command.idempotency_key)
+        elif isinstance(command, ReplaceCompactedRange):
+            late = late or moved
         moved = moved or type(command) not in _KEEPS_PLACES
+    _refuse_twice(ids, "command_id")
+    _refuse_twice(keys, "idempotency_key")
+    _refuse_twice(entries, "event_id")
+    if late:
+        # What stands between the messages is read once, before the first command.
+        raise UsageError("must come before the commands that give messages their place", argument="commands")
 
 
 def _refuse_twice(ids: Sequence[str], argument: str) -> None:

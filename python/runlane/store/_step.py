@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from runlane.errors import InvalidValueError, UsageError
 from runlane.records import JsonObject, Message, Ownership, Run, format_timestamp
-from runlane.store._bodies import digest, encode, encode_json
+from runlane.store._bodies import digest, encode_json
 from runlane.store._commands import Command
 from runlane.store._ledger import TRANSITION
 from runlane.store._order import BLOCK, GAP, answer_position, in_order
@@ -124,7 +124,7 @@ class Step:
 
     def insert(self, message: Message, position: int, /) -> JsonObject:
         """Add a message that is whole, and return its reference for the ledger."""
-        body = encode(message, argument="message")
+        body = encode_json(message, argument="message")
         self.changes.messages.append(_message_row(message, position, self.version, body))
         self._messages.append((position, message))
         return {"id": message.id, "sha256": digest(body).hex()}
@@ -136,7 +136,7 @@ class Step:
 
     def answer(self, message: Message, place: int, /) -> JsonObject:
         """Fill a reserved answer, and return its reference for the ledger."""
-        body = encode(message, argument="assistant")
+        body = encode_json(message, argument="assistant")
         position = answer_position(place)
         self.changes.answers.append(_message_row(message, position, self.version, body))
         self._messages.append((position, message))
@@ -175,8 +175,11 @@ class Step:
         return Decision(Applied(delta, ownership), changes, placed)
 
     def _changed_runs(self) -> tuple[Run, ...]:
-        changed = [after for _, after in self.changes.runs.values()]
-        return tuple([row.run for row in (in_order(changed) if len(changed) > 1 else changed)])
+        runs = self.changes.runs
+        if len(runs) == 1:
+            ((_, after),) = runs.values()
+            return (after.run,)
+        return tuple([row.run for row in in_order([after for _, after in runs.values()])])
 
     def _changed_messages(self) -> tuple[Message, ...]:
         if not self._messages:

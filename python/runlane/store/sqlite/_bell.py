@@ -36,6 +36,7 @@ class Bell:
 
     def __init__(self, path: Path, /) -> None:
         self._folder = path.with_name(f"{path.name}.sock.d")
+        self._looked_for = os.fspath(self._folder)
         self._address: str | None = None
         self._outside: socket.socket | None = None
         self._inside, self._button = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -56,7 +57,7 @@ class Bell:
 
     def ring_others(self) -> None:
         """Wake whoever else waits for this store. Costs one look at the file system if nobody does."""
-        folder = os.fspath(self._folder)
+        folder = self._looked_for
         if not os.access(folder, os.X_OK):
             return
         with suppress(OSError):

@@ -10,7 +10,7 @@ from pydantic_core import from_json
 
 from runlane.errors import RecordCorruptError, RecordTooNewError
 from runlane.records import Record, Run, format_timestamp
-from runlane.store._bodies import encode, encode_json
+from runlane.store._bodies import encode_json
 from runlane.store._rows import QUEUED, DraftHead, EventRow, Head, MessageRow, RunRow, checked_run
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ def _parsed(body: SQLiteValue) -> object:
 
 def json_or_none(record: Record | None, argument: str, /) -> bytes | None:
     """Write an optional record."""
-    return None if record is None else encode(record, argument=argument)
+    return None if record is None else encode_json(record, argument=argument)
 
 
 def run_insert(conversation: int, row: RunRow, /) -> tuple[str, Values]:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Final
 
 __all__ = ["Host"]
+
+_SINCE_BOOT: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Host:
@@ -27,7 +30,7 @@ class Host:
 
     def now(self) -> float:
         """Return seconds since boot, sleep of the machine included; no clock adjustment moves it."""
-        return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+        return time.clock_gettime(_SINCE_BOOT)
 
     def is_gone(self, boot_id: str, pid_space: str, pid: int, started: str, expires_at: float, /) -> bool:
         """Whether the process that registered these facts is gone, or did not renew in time."""

@@ -166,12 +166,11 @@ class Writer:
         if first is None:
             return [], False
         group = [first]
-        with suppress(queue.Empty):
-            while len(group) < _GROUP:
-                following = self._queue.get_nowait()
-                if following is None:
-                    return group, False
-                group.append(following)
+        while len(group) < _GROUP and not self._queue.empty():
+            following = self._queue.get()
+            if following is None:
+                return group, False
+            group.append(following)
         return group, True
 
     def _tidy(self) -> None:
