@@ -3,7 +3,7 @@
 import pytest
 
 from runlane.models import FinishReport, FunctionCallDelta, ModelToolResultMessage, TextDelta
-from runlane.runtime import AgentRuntime, LoopConfig, RuntimeConfig
+from runlane.runtime import AgentRuntime, LoopConfig, RunsConfig, RuntimeConfig
 from runlane.store import MemoryStore, ReadEvents
 from runlane.testing import Fault, FaultyStore, Hold, ScriptedCall, ScriptedModel, ScriptedStep
 from tests.runtime.scenes import CONVERSATION, names
@@ -43,6 +43,12 @@ async def test_a_text_turn_takes_two_commits() -> None:
         ["AcceptInput", "AcquireRun", "CheckpointRunAssistant", "AppendEvent", "RecordRunOperation"],
         ["AppendEvent", "RecordRunOperation", "CommitRunTerminal"],
     ]
+
+
+async def test_an_input_that_was_checked_first_takes_no_commit_more() -> None:
+    """Its lane is looked at once a preflight let it in."""
+    checked = RuntimeConfig(runs=RunsConfig(preflight=lambda _: None))
+    assert await _commits(ScriptedModel("Hello there"), checked) == await _commits(ScriptedModel("Hello there"))
 
 
 async def test_a_turn_with_one_tool_takes_four_commits() -> None:

@@ -9,6 +9,8 @@ from runlane.contracts import CancelToken
 from runlane.errors import InvalidValueError, RuntimeClosedError, UsageError
 from runlane.records import QueuePriority
 from runlane.runtime import CloseResult, CoordinatedRun, LaneCoordinator
+from runlane.runtime._coordinator import LaneItem
+from runlane.runtime._promise import Promise
 from runlane.testing import FakeClock
 
 pytestmark = pytest.mark.anyio
@@ -178,6 +180,20 @@ async def test_close_rejects_what_waits_and_aborts_what_executes() -> None:
         assert await running.result == "shutdown"
         with pytest.raises(RuntimeClosedError):
             await waiting.result
+
+
+async def test_close_leaves_an_item_that_is_being_admitted_to_its_admission() -> None:
+    """Closing does not reject it over the head of whoever admits it, who has an input to refuse with it."""
+
+    async def create(_: CancelToken) -> str:
+        raise LookupError("the input was refused")
+
+    item = LaneItem(create, _Stage().execute("a"), Promise(), Promise(), keeps_place=True)
+    async with LaneCoordinator() as lanes:
+        lanes.put("k", item)
+        assert (await lanes.close()).remaining == 0
+        with pytest.raises(LookupError):
+            await item.result
 
 
 async def _close(lanes: LaneCoordinator, into: list[CloseResult], **budgets: float) -> None:

@@ -313,7 +313,10 @@ class LaneCoordinator:
         for lane in self._lanes.values():
             waiting, lane.waiting = lane.waiting, []
             for item in waiting:
-                item.reject(RuntimeClosedError())
+                if item.keeps_place:
+                    lane.waiting.append(item)  # it finds out by itself, as any input that is being admitted
+                else:
+                    item.reject(RuntimeClosedError())
         if grace and self.executing:
             await wait_at_most(self._clock, self._next_idle(), grace)
         for lane in self._lanes.values():

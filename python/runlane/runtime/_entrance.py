@@ -15,11 +15,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from runlane.contracts import CancelToken
-from runlane.errors import ConversationPurgedError, StoreCommitUnknownError
+from runlane.errors import ConversationPurgedError, RuntimeConflictError, StoreCommitUnknownError
 from runlane.records import Run
 from runlane.runtime._acquiring import Acquired, Acquisition
 from runlane.runtime._core import RuntimeCore, Work
 from runlane.runtime._lane import ConversationLane
+from runlane.runtime._policies import SubmittedInput
 from runlane.runtime._preparing import Preparation
 from runlane.runtime._steps import StepPrompt
 from runlane.store import AcceptInput, Applied, Command, Duplicate, Outcome
@@ -35,6 +36,7 @@ class Entrance:
     itself and goes on like any other.
 
     Attributes:
+        accept: The admission by itself.
         work: The run, in its lane.
     """
 
@@ -42,20 +44,21 @@ class Entrance:
         """Prepare to admit an input whose run was just put into an idle lane."""
         self._core = core
         self._lane = lane
-        self._accept = accept
+        self.accept = accept
         self._signal = CancelToken() if work.item is None else work.item.token
         self._acquisition = Acquisition(core, lane, work, self._signal)
         self._acquired: Acquired | None = None
+        self._is_open = False
         self._prompt: StepPrompt | None = None
         self.work = work
 
     @staticmethod
-    def is_open(core: RuntimeCore, lane: str, accept: AcceptInput, /) -> bool:
+    def is_open(core: RuntimeCore, lane: str, given: SubmittedInput, /) -> bool:
         """Whether an input finds its lane idle, and nobody has to be asked what its model is told."""
         return (
-            accept.input.role == "user"
+            given.input.role == "user"
             and core.lanes.is_idle(lane)
-            and accept.input.conversation_id not in core.recovering
+            and given.conversation_id not in core.recovering
             and Preparation.is_immediate(core)
         )
 
@@ -71,7 +74,7 @@ class Entrance:
         Raises:
             StoreCommitUnknownError, ConversationPurgedError: As for any admission.
         """
-        message_id, records = self._accept.input.id, self._lane.records
+        message_id, records = self.accept.input.id, self._lane.records
         try:
             async with self._lane.turn:
                 commands = self._foresee()
@@ -101,18 +104,22 @@ class Entrance:
             work.run = run
         if work.item is not None:
             work.item.keeps_place = False
-        if work.entry is not None:
-            work.entry.resolve(self._acquired)
+        self._is_open = True
 
-    def close(self, error: Exception, /) -> None:
-        """Take the run out of its lane, unless it was let go on."""
-        if self.work.entry is not None:
-            self.work.entry.reject(error)
+    def acquired(self) -> Acquired | None:
+        """Return the run if it was acquired as it was admitted; None if that is still to be done.
+
+        Raises:
+            RuntimeConflictError: The input begins no run.
+        """
+        if not self._is_open:
+            raise RuntimeConflictError("the input begins no run", operation="submit")
+        return self._acquired
 
     def _foresee(self) -> list[Command] | None:
         if not self._core.incarnation.is_held or self._signal.cancelled:
             return None
-        accept, records = self._accept, self._lane.records
+        accept, records = self.accept, self._lane.records
         version = records.foresee(accept.run, accept.input)
         if version is None:
             return None

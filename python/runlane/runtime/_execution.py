@@ -25,8 +25,11 @@ from runlane.runtime._turn_writer import OwnershipLostError, TurnWriter
 __all__ = ["enqueue"]
 
 
-def enqueue(core: RuntimeCore, lanes: LaneTable, work: Work, /) -> None:
+def enqueue(core: RuntimeCore, lanes: LaneTable, work: Work, /) -> ConversationLane:
     """Put a run into its lane; its promises settle when it does.
+
+    Returns:
+        The conversation, awake until the run has ended.
 
     Raises:
         UsageError: The conversation has something underway in another lane.
@@ -39,6 +42,7 @@ def enqueue(core: RuntimeCore, lanes: LaneTable, work: Work, /) -> None:
 
     def end() -> None:
         core.here.pop(key, None)
+        work.item = None  # it leads back to its work: what has ended is freed at once, and no collector looks for it
         conversation.offers.withdraw(run.id)
         if work.batch is not None:
             work.batch.close()
@@ -56,6 +60,7 @@ def enqueue(core: RuntimeCore, lanes: LaneTable, work: Work, /) -> None:
     )
     core.here[key] = work
     core.lanes.put(work.lane, work.item)
+    return lane
 
 
 class _Execution:
@@ -74,8 +79,8 @@ class _Execution:
             # What is still underway when the run is told to stop finds it taken, and begins a run of its own.
             with anyio.CancelScope() as scope, signal.bind(scope):
                 await self._work.batch.complete()
-        entry = self._work.entry
-        acquired: Acquired | RunResult | None = None if entry is None else await entry
+        entry, self._work.entry = self._work.entry, None
+        acquired: Acquired | RunResult | None = None if entry is None else await entry()
         if acquired is None:
             acquired = await acquire(self._core, self._lane, self._work, signal)
         report_begin(self._core, acquired)

@@ -15,12 +15,13 @@ from collections import deque
 from dataclasses import dataclass
 
 import anyio
-from anyio.abc import TaskGroup
+from anyio.abc import TaskGroup, TaskStatus
 
 from runlane.contracts import resolve, stray_ends, sync_result
 from runlane.delivery import Subscription, placeholder_for
 from runlane.errors import RuntimeClosedError, RuntimeConflictError
 from runlane.records import Message, Run
+from runlane.runtime._acquiring import Acquired
 from runlane.runtime._approval_answers import authorize_answers, refuse_other_decision
 from runlane.runtime._core import RuntimeCore
 from runlane.runtime._entrance import Entrance
@@ -29,7 +30,6 @@ from runlane.runtime._inputs import RuntimeInput
 from runlane.runtime._lane import ConversationLane
 from runlane.runtime._lane_table import LaneTable
 from runlane.runtime._policies import ABORTS, ChoosePolicy, InputPolicy, SubmittedInput, check_policy, priority_of
-from runlane.runtime._promise import Promise
 from runlane.runtime._settling import answering_view, result_from_view
 from runlane.runtime._tickets import Admission, Listening, RecordIds, RunTicket
 from runlane.runtime._work import Batch, Work
@@ -117,11 +117,12 @@ class Submissions:
         self._tickets[conversation_id, key] = (ticket, given.input)
         ticket.result.then(lambda _: self._tickets.pop((conversation_id, key), None))
         door = self._doors.get(conversation_id)
-        if door is None:
-            self._doors[conversation_id] = deque([submission])
-            tasks.start_soon(self._admit_all, conversation_id, name=f"admissions {conversation_id}")
-        else:
+        if door is not None:
             door.append(submission)
+            return ticket
+        self._doors[conversation_id] = deque([submission])
+        if self._core.config.runs.preflight is not None or not self._enter_idle(submission):
+            tasks.start_soon(self._admit_all, conversation_id, name=f"admissions {conversation_id}")
         return ticket
 
     def _enter(self, given: SubmittedInput, ids: RecordIds, policy: InputPolicy | None) -> Submission:
@@ -179,70 +180,112 @@ class Submissions:
             return refused
         return ticket
 
-    async def _admit_all(self, conversation_id: str) -> None:
-        """Admit what waits at a conversation's door, in order."""
+    async def _admit_all(
+        self, conversation_id: str, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Admit what waits at a conversation's door, in order; up to an input that finds its lane idle."""
+        task_status.started()
         door = self._doors[conversation_id]
         try:
             with self._lanes.use(conversation_id) as lane:
                 while door:
-                    await self._admit(lane, door[0])
-                    self._leave(door.popleft())
-        finally:
-            del self._doors[conversation_id]
-            for submission in door:
-                submission.ticket.reject(RuntimeClosedError())
-                self._leave(submission)
-            if not self._doors and self._idle is not None:
-                self._idle.set()
+                    submission = door[0]
+                    if await self._passes(lane, submission):
+                        if self._enter_idle(submission):
+                            return
+                        await self._admit(lane, submission)
+                    self._let_in(door)
+        except BaseException:
+            self._turn_away(door)
+            raise
 
-    def _leave(self, submission: Submission) -> None:
+    async def _admit_idle(self, lane: ConversationLane, submission: Submission, entrance: Entrance) -> Acquired | None:
+        """Admit an input in the task of its idle lane, and have others see to whoever came after it.
+
+        Raises:
+            RuntimeConflictError: It begins no run.
+        """
+        door = self._doors[submission.input.conversation_id]
+        try:
+            await self._admit(lane, submission)
+        except BaseException:
+            self._turn_away(door)
+            raise
+        self._let_in(door)
+        if door and self._tasks is not None:
+            conversation_id = submission.input.conversation_id
+            with anyio.CancelScope(shield=True):  # what came in together is on its way before the first is answered
+                await self._tasks.start(self._admit_all, conversation_id, name=f"admissions {conversation_id}")
+        return entrance.acquired()
+
+    def _let_in(self, door: deque[Submission]) -> None:
+        """Take the first input from its door, which goes with the last one."""
+        submission = door.popleft()
         if submission.batch is not None:
             submission.batch.leave()
         self._core.conversations.leave(submission.input.conversation_id)
+        if not door:
+            del self._doors[submission.input.conversation_id]
+            if not self._doors and self._idle is not None:
+                self._idle.set()
+
+    def _turn_away(self, door: deque[Submission]) -> None:
+        """Refuse whatever waits at a door: nobody is left to admit it."""
+        while door:
+            door[0].ticket.reject(RuntimeClosedError())
+            self._let_in(door)
+
+    async def _passes(self, lane: ConversationLane, submission: Submission) -> bool:
+        """Whether the application lets an input in; if not, its ticket is rejected."""
+        given, preflight = submission.input, self._core.config.runs.preflight
+        try:
+            if preflight is not None and not self.closed:
+                with stray_ends("runs.preflight"):
+                    await resolve(preflight(given))
+            if not self.closed:
+                await authorize_answers(self._core, lane, given)
+        except Exception as error:  # noqa: BLE001 - handed to whoever awaits the ticket
+            submission.ticket.reject(error)
+            return False
+        return True
+
+    def _enter_idle(self, submission: Submission) -> bool:
+        """Put an input's run into its lane before it is admitted, and have it admitted there; False if that is busy."""
+        core = self._core
+        if submission.batch is not None or not Entrance.is_open(core, submission.lane, submission.input):
+            return False
+        try:
+            accept = self._command(submission, self._message(submission))
+        except Exception:  # noqa: BLE001 - the admission meets it again, and rejects the ticket
+            return False
+        work = Work(run=accept.run, context=submission.context, lane=submission.lane)
+        lane: ConversationLane
+        entrance: Entrance
+        work.entry = lambda: self._admit_idle(lane, submission, entrance)
+        lane = enqueue(core, self._lanes, work)
+        submission.entrance = entrance = Entrance(core, lane, work, accept)
+        return True
 
     async def _admit(self, lane: ConversationLane, submission: Submission) -> None:
-        ticket = submission.ticket
+        ticket, entrance = submission.ticket, submission.entrance
         try:
-            await self._check(submission.input)
-            await authorize_answers(self._core, lane, submission.input)
-            message = self._message(submission)
-            accept = self._command(submission, message)
-            outcome = await self._enter_idle(lane, submission, accept)
+            if self.closed:
+                raise RuntimeClosedError  # noqa: TRY301 - handled like every other refusal
+            outcome: Outcome | None = None
+            if entrance is None:
+                accept = self._command(submission, self._message(submission))
+            else:
+                accept = entrance.accept
+                outcome = await entrance.commit(lambda outcome: self._admitted(ticket, accept, outcome))
             if outcome is None:
                 outcome = await self._commit(lane, submission, accept)
             while submission.joins is not None and isinstance(outcome, Conflict | NotFound):
                 # It started elsewhere, was absorbed or withdrawn meanwhile: the input begins a run like any other.
                 self._begin_anew(submission)
-                outcome = await self._commit(lane, submission, self._command(submission, message))
-            self._follow(submission, message, outcome)
+                outcome = await self._commit(lane, submission, self._command(submission, accept.input))
+            self._follow(submission, accept.input, outcome)
         except Exception as error:  # noqa: BLE001 - handed to whoever awaits the ticket
             ticket.reject(error)
-        finally:
-            if submission.entrance is not None:
-                submission.entrance.close(RuntimeConflictError("the input begins no run", operation="submit"))
-
-    async def _enter_idle(self, lane: ConversationLane, submission: Submission, accept: AcceptInput) -> Outcome | None:
-        """Admit an input that finds its lane idle, and have its run acquired, in one commit; None if that is not so."""
-        core, ticket = self._core, submission.ticket
-        if submission.batch is not None or not Entrance.is_open(core, submission.lane, accept):
-            return None
-        work = Work(run=accept.run, context=submission.context, lane=submission.lane, entry=Promise())
-        enqueue(core, self._lanes, work)
-        submission.entrance = Entrance(core, lane, work, accept)
-        return await submission.entrance.commit(lambda outcome: self._admitted(ticket, accept, outcome))
-
-    async def _check(self, given: SubmittedInput) -> None:
-        """Refuse an input for good before anything is written.
-
-        Raises:
-            RuntimeClosedError: The runtime is closed, or was closed while the input was checked.
-        """
-        preflight = self._core.config.runs.preflight
-        if preflight is not None and not self.closed:
-            with stray_ends("runs.preflight"):
-                await resolve(preflight(given))
-        if self.closed:
-            raise RuntimeClosedError
 
     async def _commit(self, lane: ConversationLane, submission: Submission, accept: AcceptInput) -> Outcome:
         ticket = submission.ticket

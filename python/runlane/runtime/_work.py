@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,8 +28,8 @@ class Work:
         batch: How later inputs join it, or None if none may.
         item: Its place in the lane, once it has one.
         files: What users attached, as far as it was fetched for this run.
-        entry: Settles once the run is durable if it is in its lane before that: with the acquisition if that was the
-            same commit, else with None. It is rejected if the input begins no run. None for a run that is durable.
+        entry: How the run is admitted if it is in its lane before that; returns the acquisition if that was the same
+            commit, else None, and raises if the input begins no run. None for a run that is durable.
         failure: Of a commit that may have acquired it all the same; None if there was none.
     """
 
@@ -40,7 +41,7 @@ class Work:
     accepted: Promise[object] = field(default_factory=Promise)
     item: LaneItem | None = None
     files: ResolvedFiles | None = None
-    entry: Promise[Any] | None = None
+    entry: Callable[[], Awaitable[Any]] | None = None
     failure: Exception | None = None
 
 
