@@ -368,17 +368,20 @@ class LaneRecords:
         run_id = answer.run_id
         if run_id is None:
             return
+        calls = [_Asked(answer.id, run_id, part.call_id) for part in answer.parts if isinstance(part, ToolCallPart)]
+        calls += [asked for approval_id in agreed if (asked := self._asked.get(approval_id)) and not asked.was_entered]
         done = {part.call_id for part in answer.parts if isinstance(part, ToolResultPart)}
+        calls = [call for call in calls if call.call_id not in done]
+        if not calls:
+            return
         said = {part.approval_id for part in answer.parts if isinstance(part, ToolApprovalResponsePart)}
-        done |= {
+        waits = {
             part.call_id
             for part in answer.parts
             if isinstance(part, ToolApprovalRequestPart) and part.approval_id not in said
         }
-        calls = [_Asked(answer.id, run_id, part.call_id) for part in answer.parts if isinstance(part, ToolCallPart)]
-        calls += [asked for approval_id in agreed if (asked := self._asked.get(approval_id)) and not asked.was_entered]
         self._dangling.extend(
             (effect_event_id(run_id, f"{call.run_id}:{call.call_id}"), (call.message_id, call.call_id))
             for call in calls
-            if call.call_id not in done
+            if call.call_id not in waits
         )

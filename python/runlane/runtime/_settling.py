@@ -101,7 +101,8 @@ async def _settle(
     for _ in range(_ROUNDS):
         operations = _operations(core, writer)
         metrics = writer.spend.final()
-        closing = replace(_closing(core, writer, ending, metrics), absorb=_absorptions(ending, inbox))
+        revision = writer.run.revision + len(operations)
+        closing = _closing(core, writer, revision, ending, metrics, _absorptions(ending, inbox))
         commands: tuple[Command, ...] = (*writer.entries, *operations, closing)
         outcomes = await lane.commit(commands, metrics=metrics)
         last = outcomes[-1]
@@ -137,33 +138,43 @@ def _settle_absorbed(core: RuntimeCore, closing: CommitRunTerminal, applied: App
 
 def _operations(core: RuntimeCore, writer: TurnWriter) -> tuple[RecordRunOperation, ...]:
     """Return the commands that close what the execution left open."""
-    return tuple(
+    at, run = core.clock.now(), writer.run
+    operations = [
         RecordRunOperation(
             command_id=core.ids.new("command"),
-            at=core.clock.now(),
-            run_id=writer.run.id,
-            expected_revision=writer.run.revision + index,
+            at=at,
+            run_id=run.id,
+            expected_revision=run.revision + index,
             ownership=writer.ownership,
             operation=operation,
         )
         for index, operation in enumerate(writer.closing())
-    )
+    ]
+    return tuple(operations)
 
 
-def _closing(core: RuntimeCore, writer: TurnWriter, ending: Ending, metrics: RunMetrics) -> CommitRunTerminal:
+def _closing(
+    core: RuntimeCore,
+    writer: TurnWriter,
+    revision: int,
+    ending: Ending,
+    metrics: RunMetrics,
+    absorb: tuple[Absorption, ...],
+) -> CommitRunTerminal:
     at = core.clock.now()
     status = message_status_for_terminal_reason(ending.reason)
     return CommitRunTerminal(
         command_id=core.ids.new("command"),
         at=at,
         run_id=writer.run.id,
-        expected_revision=writer.run.revision + len(writer.closing()),
+        expected_revision=revision,
         ownership=writer.ownership,
         assistant=writer.draft.message(status or "failed", at, control=ending.control),
         reason=ending.reason,
         policy_name=ending.policy_name,
         usage=metrics.usage,
         metrics=metrics,
+        absorb=absorb,
     )
 
 
