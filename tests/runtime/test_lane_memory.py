@@ -1,14 +1,55 @@
 """What a runtime keeps of a conversation, and for how long."""
 
+import gc
+import weakref
+from collections.abc import Iterator
+
 import anyio
 import pytest
+from typing_extensions import override
 
-from runlane.runtime import HistoryConfig, RuntimeConfig
+from runlane.models import FinishReport, FunctionCallDelta
+from runlane.runtime import AgentRuntime, HistoryConfig, ManagedLoopDriver, RuntimeConfig, Turn, TurnOutcome
 from runlane.store import MemoryStore, ReadEvents
-from runlane.testing import ScriptedModel
+from runlane.testing import ScriptedModel, ScriptedStep
 from tests.runtime.scenes import CONVERSATION, opened
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """Nothing is freed but by the last reference to it."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("uncollected")
+async def test_a_turn_that_has_ended_is_freed_at_once() -> None:
+    """Nothing of it leads back to itself, so that no garbage collector has to look for it: with calls and without."""
+    turns: list[weakref.ref[Turn]] = []
+
+    class Watched(ManagedLoopDriver):
+        @override
+        async def drive(self, turn: Turn, /) -> TurnOutcome:
+            turns.append(weakref.ref(turn))
+            return await super().drive(turn)
+
+    async def weather(city: str) -> str:
+        """Say what the weather is like."""
+        return f"rain in {city}"
+
+    call: list[ScriptedStep] = [FunctionCallDelta(0, id="1", name="weather", arguments='{"city": "Paris"}')]
+    call.append(FinishReport("tool-calls"))
+    config = RuntimeConfig(driver=Watched())
+    async with MemoryStore() as store:
+        model = ScriptedModel(call, "ok", "ok")
+        async with AgentRuntime(store, model=model, tools=[weather], config=config) as runtime:
+            for text in ("first", "second"):
+                await runtime.submit(CONVERSATION, text).result
+            await anyio.wait_all_tasks_blocked()
+            assert [turn() for turn in turns] == [None, None]
 
 
 def _remembering(**options: float) -> RuntimeConfig:

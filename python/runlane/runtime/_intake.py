@@ -33,21 +33,7 @@ from runlane.runtime._files import FilesConfig, keep_file
 from runlane.runtime._pairing import Pairing
 from runlane.runtime._turn import TurnPart
 
-__all__ = ["ClosedIntake", "Intake"]
-
-
-class ClosedIntake:
-    """Takes nothing any more: whoever still works for a turn that has ended is told so."""
-
-    provider_id = "unknown"
-
-    def take(self, part: object, /) -> None:
-        """Refuse a part.
-
-        Raises:
-            UsageError: Always.
-        """
-        raise UsageError(f"the turn has ended; no {type(part).__name__} can be added to its answer", argument="emit")
+__all__ = ["Intake"]
 
 
 class Intake:
@@ -74,7 +60,12 @@ class Intake:
         self._pairing = pairing
         self._voice = voice
         self._files = files
+        self._is_closed = False
         self.provider_id = "unknown"
+
+    def close(self) -> None:
+        """Take nothing any more: whoever still works for a turn that has ended is told so."""
+        self._is_closed = True
 
     def take(self, part: ModelPart | TurnPart, /) -> Awaitable[None] | None:
         """Take a part; returns what is left to await, if anything is.
@@ -82,8 +73,11 @@ class Intake:
         Raises:
             InvalidValueError: The part has no stored form, or does not fit the calls of the answer.
             ModelProtocolError: It is no part of a response.
-            UsageError: Once awaited: it is a file, and nothing is configured to keep it.
+            UsageError: The turn has ended. Once awaited: it is a file, and nothing is configured to keep it.
         """
+        if self._is_closed:
+            kind = type(part).__name__
+            raise UsageError(f"the turn has ended; no {kind} can be added to its answer", argument="emit")
         if isinstance(part, TextDelta):
             if type(part.text) is not str:
                 check_part(part)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from runlane.contracts import CancelToken, Id, resolve
@@ -27,7 +28,7 @@ from runlane.runtime._announcing import RunVoice
 from runlane.runtime._context_usage import context_usage
 from runlane.runtime._core import RuntimeCore
 from runlane.runtime._injection import Inbox
-from runlane.runtime._intake import ClosedIntake, Intake
+from runlane.runtime._intake import Intake
 from runlane.runtime._late_results import with_late_results
 from runlane.runtime._left_open import LeftOpen
 from runlane.runtime._live_step import FailureOrigin, Failures, LiveStep
@@ -64,6 +65,40 @@ def first_operation(core: RuntimeCore, step: int = 0, /) -> RunOperation:
         step=step,
         started_at=core.clock.now(),
     )
+
+
+class RunDurability:
+    """Makes the named work of a run, once somebody asks for it."""
+
+    __slots__ = ("_core", "_made", "_signal", "_writer")
+
+    def __init__(self, core: RuntimeCore, writer: TurnWriter, signal: CancelToken, /) -> None:
+        """Make nothing yet."""
+        self._core = core
+        self._writer = writer
+        self._signal = signal
+        self._made: StepDurability | None = None
+
+    def __call__(self) -> StepDurability:
+        """Return it, the same every time."""
+        if self._made is None:
+            run, core = self._writer.run, self._core
+            self._made = StepDurability(
+                core.calls.store,
+                run.conversation_id,
+                run.id,
+                signal=self._signal,
+                clock=core.clock,
+                append=partial(_append, core, self._writer),
+                execution_sequence=run.execution_sequence,
+            )
+        return self._made
+
+
+async def _append(core: RuntimeCore, writer: TurnWriter, kind: EventKind, payload: JsonObject) -> None:
+    """Append a ledger entry in a commit that proves the run is still held."""
+    writer.owe(AppendEvent(command_id=core.ids.new("command"), at=core.clock.now(), kind=kind, payload=payload))
+    await writer.checkpoint(proves=True)
 
 
 class LiveTurn:
@@ -112,20 +147,20 @@ class LiveTurn:
         before, told = core.spoken.pop((writer.run.conversation_id, writer.run.id), (epoch, 0))
         self._voice = RunVoice(core.publishing, writer.run, epoch, core.clock, told if before == epoch else 0)
         pairing = Pairing(left)
-        self._intake: Intake | ClosedIntake = Intake(writer.draft, pairing, self._voice, core.config.files)
+        self._intake = Intake(writer.draft, pairing, self._voice, core.config.files)
         self._failures = Failures()
         self._begun = 0
         self._calls = 0
         self._step_start = 0
         self._last: LiveStep | None = None
-        self._durability: StepDurability | None = None
+        self._durability = RunDurability(core, writer, signal)
         self._asked = prompt.model
         self._ledger = RequestLedger(writer.run.id, prompt.messages, prompt.records)
         self.writer = writer
         self.prompt = prompt
         self.attempt = 1
         self.steps: list[FinishedStep] = []
-        self.tools = RunTools(core, writer, self._voice, signal, context, pairing, self._add, lambda: self.durability)
+        self.tools = RunTools(core, writer, self._voice, signal, context, pairing, self._intake, self._durability)
 
     @property
     def run(self) -> Run:
@@ -171,26 +206,7 @@ class LiveTurn:
     @property
     def durability(self) -> StepDurability:
         """Named work of the run; see `Turn.durability`."""
-        if self._durability is None:
-            run, core = self.writer.run, self._core
-            self._durability = StepDurability(
-                core.calls.store,
-                run.conversation_id,
-                run.id,
-                signal=self._signal,
-                clock=core.clock,
-                append=self._append,
-                execution_sequence=run.execution_sequence,
-            )
-        return self._durability
-
-    async def _append(self, kind: EventKind, payload: JsonObject) -> None:
-        """Append a ledger entry in a commit that proves the run is still held."""
-        core = self._core
-        self.writer.owe(
-            AppendEvent(command_id=core.ids.new("command"), at=core.clock.now(), kind=kind, payload=payload)
-        )
-        await self.writer.checkpoint(proves=True)
+        return self._durability()
 
     def origin(self, error: Exception, /) -> FailureOrigin:
         """Return where a failure came from."""
@@ -297,13 +313,9 @@ class LiveTurn:
             what = error.detail.removeprefix("the provider yielded ")
             raise UsageError(f"cannot be emitted: {what}", argument="part") from error
 
-    async def _add(self, part: TurnPart) -> None:
-        """Add what the runtime made itself."""
-        self._intake.take(part)
-
     def close(self) -> None:
         """Take nothing more: the turn is over, whoever the driver has left behind."""
-        self._intake = ClosedIntake()
+        self._intake.close()
 
     async def resume(self) -> bool:
         """Deal with what was left open; see `Turn.resume`."""

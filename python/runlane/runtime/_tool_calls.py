@@ -14,9 +14,9 @@ calls, whatever the order in which they came.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import anyio
 
@@ -32,9 +32,10 @@ from runlane.records import (
 from runlane.runtime._announcing import RunVoice
 from runlane.runtime._core import RuntimeCore
 from runlane.runtime._effects import effect_entry, effect_event_id
+from runlane.runtime._intake import Intake
 from runlane.runtime._left_open import AnsweredCall, LeftOpen, spoken_rounds
 from runlane.runtime._pairing import Pairing, check_names
-from runlane.runtime._turn import Turn, TurnPart
+from runlane.runtime._turn import Turn
 from runlane.runtime._turn_writer import TurnWriter, holds
 from runlane.tools import (
     ApprovalKind,
@@ -50,8 +51,6 @@ from runlane.tools import (
 )
 
 __all__ = ["RunTools", "answer_calls"]
-
-Emit: TypeAlias = Callable[[TurnPart], Awaitable[None]]
 
 
 async def answer_calls(
@@ -92,6 +91,39 @@ class _Plan:
     may_begin: bool = False
 
 
+class _Hold:
+    """Whether a run is still held, as the fence asks.
+
+    Attributes:
+        proven: Calls whose intent was just committed: that stands for the first check.
+    """
+
+    __slots__ = ("_core", "_signal", "_writer", "proven")
+
+    def __init__(self, core: RuntimeCore, writer: TurnWriter, signal: CancelToken, /) -> None:
+        """Nothing is proven yet."""
+        self._core = core
+        self._writer = writer
+        self._signal = signal
+        self.proven: set[str | None] = set()
+
+    async def verdict(self, context: ToolFenceContext) -> str | None:
+        """Say why the run is lost, or None; the commit of an intent stands for the first check of its call."""
+        if self._signal.cancelled:
+            return "run_interrupted"
+        if context.call_id in self.proven:
+            self.proven.discard(context.call_id)
+            return None
+        conversation_id, run_id = self._writer.run.conversation_id, self._writer.run.id
+        view = await self._core.calls.read(lambda store: store.load_run(conversation_id, run_id))
+        if view is None or not holds(self._writer.ownership, view.run):
+            return "stale_run"
+        if view.run.state == "interrupt_requested":
+            self._signal.cancel("user-interrupt")
+            return "run_interrupted"
+        return None
+
+
 class RunTools:
     """The tools of one run, as its turn holds them.
 
@@ -108,7 +140,7 @@ class RunTools:
         signal: CancelToken,
         app: object,
         pairing: Pairing,
-        emit: Emit,
+        intake: Intake,
         durability: Callable[[], ToolDurability],
         /,
     ) -> None:
@@ -121,7 +153,7 @@ class RunTools:
             signal: Ends calls when it trips.
             app: The application's own value.
             pairing: Knows the calls of the answer.
-            emit: Adds a part to the answer.
+            intake: Adds to the answer.
             durability: Gives the run's named work, for the tools that want it.
         """
         self._core = core
@@ -131,16 +163,16 @@ class RunTools:
         self._signal = signal
         self._app = app
         self._pairing = pairing
-        self._emit = emit
+        self._intake = intake
         self._mounted: MountedTools | None = None
-        self._proven: set[str | None] = set()
+        self._hold = _Hold(core, writer, signal)
         self._running = 0
         self.waits = False
         run = writer.run
         self.fence = ToolFenceLifecycle(
             ToolFenceConfig(
                 run_id=run.id,
-                assert_current=self._verdict,
+                assert_current=self._hold.verdict,
                 context=ToolFenceContext(run_id=run.id, fencing_token=writer.ownership.fencing_token),
             )
         )
@@ -158,7 +190,7 @@ class RunTools:
             signal=self._signal,
             clock=core.clock,
             ids=core.ids,
-            tell_progress=self._progress,
+            tell_progress=self._voice.progress,
             on_failure=core.config.tools.on_error,
             max_output_bytes=core.config.tools.max_output_bytes,
             durability=self._durability,
@@ -250,12 +282,12 @@ class RunTools:
     async def _carry_out(self, plans: Sequence[_Plan]) -> tuple[ToolResultPart, ...] | None:
         """Have the calls run, and return their results in order; None if one waits for consent."""
         results: dict[str, ToolResultPart] = {}
-        waits = [await self._ask(plan) for plan in plans]
+        waits = [self._ask(plan) for plan in plans]
         answerable = [plan for plan, waiting in zip(plans, waits, strict=True) if not waiting]
         start = self._writer.draft.size
         for plan in answerable:
             if plan.mounted.refusal is not None:
-                await self._take(plan.mounted.refusal, results)
+                self._take(plan.mounted.refusal, results)
         ready = [plan for plan in answerable if plan.mounted.refusal is None]
         begun = [plan for plan in ready if self._tools.take_slot(plan.mounted)]
         try:
@@ -275,7 +307,7 @@ class RunTools:
         self.waits = self.waits or any(waits)
         return None if any(waits) else ordered
 
-    async def _ask(self, plan: _Plan) -> bool:
+    def _ask(self, plan: _Plan) -> bool:
         """Put on record what consent a call needs; whether it now waits for it."""
         if plan.waits:
             return True
@@ -287,10 +319,10 @@ class RunTools:
             mounted.call, ids.new("approval"), kind or "call", conversation_id=run.conversation_id, run_id=run.id
         )
         if kind is None and mounted.approval == "automatic":
-            await self._emit(request.model_copy(update={"is_automatic": True}))
-            await self._emit(ToolApprovalResponsePart(approval_id=request.approval_id, approved=True))
+            self._intake.take(request.model_copy(update={"is_automatic": True}))
+            self._intake.take(ToolApprovalResponsePart(approval_id=request.approval_id, approved=True))
             return False
-        await self._emit(request)
+        self._intake.take(request)
         if kind == "effect-unknown":
             self._owe(mounted, "uncertain")
         return True
@@ -328,16 +360,13 @@ class RunTools:
             raise
         finally:
             self._running -= 1
-        await self._take(result, results)
+        self._take(result, results)
         if self._running:
             await self._writer.checkpoint()
 
-    def _progress(self, call: ToolCallPart, message: str, progress: float | None, total: float | None) -> None:
-        self._voice.progress(call, message, progress, total)
-
-    async def _take(self, result: ToolResultPart, results: dict[str, ToolResultPart]) -> None:
+    def _take(self, result: ToolResultPart, results: dict[str, ToolResultPart]) -> None:
         results[result.call_id] = result
-        await self._emit(result)
+        self._intake.take(result)
 
     @property
     def _tools(self) -> MountedTools:
@@ -355,7 +384,7 @@ class RunTools:
         await self._writer.checkpoint(proves=bool(plans))
         for plan in plans:
             plan.may_begin = True
-            self._proven.add(plan.mounted.call.call_id)
+            self._hold.proven.add(plan.mounted.call.call_id)
 
     def _owe(self, mounted: MountedCall, phase: Literal["intent", "uncertain"]) -> None:
         run = self._writer.run
@@ -363,22 +392,6 @@ class RunTools:
         self._writer.owe(
             effect_entry(phase, command_id=ids.new("command"), at=clock.now(), run_id=run.id, key=mounted.key)
         )
-
-    async def _verdict(self, context: ToolFenceContext) -> str | None:
-        """Say why the run is lost, or None; the commit of an intent stands for the first check of its call."""
-        if self._signal.cancelled:
-            return "run_interrupted"
-        if context.call_id in self._proven:
-            self._proven.discard(context.call_id)
-            return None
-        conversation_id, run_id = self._writer.run.conversation_id, self._writer.run.id
-        view = await self._core.calls.read(lambda store: store.load_run(conversation_id, run_id))
-        if view is None or not holds(self._writer.ownership, view.run):
-            return "stale_run"
-        if view.run.state == "interrupt_requested":
-            self._signal.cancel("user-interrupt")
-            return "run_interrupted"
-        return None
 
     def _tell_interrupted(self, call: ToolCallPart) -> None:
         self._voice.tool(ToolResultPart(call_id=call.call_id, tool_name=call.tool_name, outcome="interrupted"))
