@@ -12,7 +12,7 @@ import pytest
 
 from runlane.bridge import WorkflowTurnDriver
 from runlane.diagnostics import CreateDiagnosticsOptions
-from runlane.errors import RunlaneError, ToolError, UsageError
+from runlane.errors import CanonicalJsonError, RunlaneError, ToolError, UsageError
 from runlane.flow import AgentCoreEngineOptions, WorkflowNode, build_workflow_chain, define_workflow
 from runlane.records import TextPart, ToolApprovalRequestPart, ToolApprovalResponsePart, ToolCallPart, ToolResultPart
 from runlane.runtime import RunResult, RuntimeConfig, RuntimeInput
@@ -69,12 +69,24 @@ async def test_b4_a_workflow_starts_from_the_runs_input() -> None:
         ("", []),
         ("a\ud800", ["a\ufffd"]),
         ({"\ud800": ["\udfff"]}, ['{"\ufffd":["\ufffd"]}']),
+        (("\ud800", ("\udfff",)), ['["\ufffd",["\ufffd"]]']),
     ],
 )
 async def test_b4_the_completion_value_is_the_answer(value: object, expected: list[str]) -> None:
     """A text is one text part, other JSON one text part that holds it canonically; lone surrogates are repaired."""
     result = await answered(driving(node("a", way(complete=lambda context: value))))
     assert (texts(result), result.reason) == (expected, "success")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{1: 2}, float("nan"), object(), b"x", [{"a": {2: "\ud800"}}]],
+    ids=["key", "nan", "object", "bytes", "nested"],
+)
+async def test_b4_a_completion_value_that_is_no_json_is_refused_by_type(value: object) -> None:
+    """Whatever is wrong with it, and wherever."""
+    result = await answered(driving(node("a", way(complete=lambda context: value))))
+    assert (texts(result), result.reason, type(result.error)) == ([], "runtime_failure", CanonicalJsonError)
 
 
 async def test_b4_the_host_may_make_state_and_answer() -> None:

@@ -89,6 +89,17 @@ async def test_a_tool_that_ends_more_than_itself_has_failed(ends: Callable[..., 
     assert results_of(result.message.parts) == [("c1", "error", {"error": "tool.internal", "retryable": None})]
 
 
+async def test_a_presentation_that_ends_the_program_is_a_failed_call() -> None:
+    """Beside another call, too, where it runs in a task of its own."""
+    presented = tool(lambda: "done", id="t", description="d", present=_exits_at_once)
+    model = ScriptedModel(called(("c1", "t", "{}"), ("c2", "t", "{}")), "Done.")
+    async with opened(model, tools=[presented]) as scene:
+        result = await scene.runtime.submit(CONVERSATION, "Go.").result
+    failed = {"error": "tool.internal", "retryable": None}
+    assert (result.reason, result.text) == ("success", "Done.")
+    assert results_of(result.message.parts) == [("c1", "error", failed), ("c2", "error", failed)]
+
+
 @pytest.mark.parametrize("ends", _ENDS)
 @pytest.mark.parametrize("place", ["prepare_step", "stop", "acceptance", "publisher"])
 async def test_a_callback_that_ends_more_than_itself_fails_its_run_at_most(

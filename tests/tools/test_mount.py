@@ -154,6 +154,7 @@ async def test_b20_the_order_around_one_call() -> None:
         ("add", '{"left":"x"}', "tool.arguments_invalid"),
         ("typed", "{}", "card.declined"),
         ("untyped", "{}", "tool.internal"),
+        ({1: "x", "a": (1, "\ud800")}, {"1": "x", "a": [1, "\ufffd"]}),
     ],
 )
 async def test_b21_failures_are_results_with_an_envelope(name: str, arguments: str, code: str) -> None:

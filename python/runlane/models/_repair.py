@@ -69,10 +69,12 @@ def _fresh(item: JsonValue) -> JsonValue:
     """Return a repaired text, a copy of a container with its keys repaired, or anything else as it is."""
     if isinstance(item, str):
         return repair_text(item)
-    if isinstance(item, list):
-        return list(item)
-    if isinstance(item, dict):
-        return {repair_text(key): held for key, held in item.items()}
+    value: object = item
+    if isinstance(value, list | tuple):
+        return list(value)
+    if isinstance(value, dict):
+        # What is no JSON, like a number for a key, is for others to refuse, or to make JSON of.
+        return {repair_text(key) if isinstance(key, str) else key: held for key, held in value.items()}
     return item
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
 
-from runlane.contracts import sync_result
+from runlane.contracts import stray_ends, sync_result
 from runlane.errors import CanonicalJsonError, ToolError
 from runlane.models import repair_value
 from runlane.records import JsonObject, stored_json
@@ -43,7 +43,10 @@ def as_json(
     Raises:
         ToolError: It is larger (`tool.output_too_large`); the tool has run all the same, which its hint says.
     """
-    found: Any = value if present is None else sync_result(present(value), argument="present")
+    found: Any = value
+    if present is not None:
+        with stray_ends("present"):
+            found = sync_result(present(value), argument="present")
     try:
         body = _json_of(found)
         made, body = (_copied(found), body) if body is not None else _mended(found)
