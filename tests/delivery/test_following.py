@@ -9,12 +9,22 @@ from pathlib import Path
 import anyio
 import pytest
 
-from runlane.delivery import DurableEvent, EventHub, Gap, RuntimeEvent, Subscription, TerminalEvent, fold_events
+from runlane.delivery import (
+    CheckpointEvent,
+    DurableEvent,
+    EventHub,
+    Gap,
+    RuntimeEvent,
+    Subscription,
+    TerminalEvent,
+    fold_events,
+)
+from runlane.models import TextDelta
 from runlane.runtime import AgentRuntime
 from runlane.store import MemoryStore, ReadEvents, Store
 from runlane.store.sqlite import SqliteStore
 from runlane.testing import Fault, ScriptedModel
-from tests.runtime.scenes import CONVERSATION, held_after, opened
+from tests.runtime.scenes import CONVERSATION, held_after, looped, opened
 
 pytestmark = pytest.mark.anyio
 
@@ -155,6 +165,17 @@ async def test_own_commits_cost_a_listener_no_reading_of_the_ledger() -> None:
             await scene.runtime.submit(CONVERSATION, str(number)).result
         await _until_ends(events, 3)
         assert scene.store.count("read_events") == 0
+
+
+async def test_an_answer_that_commits_many_times_has_the_store_asked_a_few_times() -> None:
+    """Who follows does not ask the store again behind each of 200 commits that were made here one after the other."""
+    model = ScriptedModel([TextDelta("word ") for _ in range(200)])
+    config = looped(checkpoint_every_events=1)
+    async with opened(model, config=config) as scene, scene.runtime.subscribe(CONVERSATION) as events:
+        await scene.runtime.submit(CONVERSATION, "Hi").result
+        found = await _until_ends(events, 1)
+        assert sum(isinstance(event, CheckpointEvent) for event in found) >= 200
+        assert scene.store.count("wait_for_change") < 100
 
 
 async def test_a_conversation_is_followed_by_one_task_until_its_last_listener_leaves() -> None:

@@ -23,6 +23,8 @@ _WAIT: Final = 60.0
 """Seconds for which a store is asked to wait at a time."""
 _AGAIN: Final = 1.0
 """Seconds after which a store that failed is asked again."""
+_LULL: Final = 0.05
+"""Seconds after a commit of this runtime before the store is asked again: an answer commits many times in a row."""
 
 
 class Followers:
@@ -97,9 +99,14 @@ class Followers:
         if known is None or await self._store.wait_for_change(conversation_id, known, max_wait=_WAIT):
             with self._lanes.use(conversation_id) as lane:
                 async with lane.quiet():
-                    if self._hub.version(conversation_id) == known:
+                    is_own = self._hub.version(conversation_id) != known
+                    if not is_own:
                         head = await self._store.load_head(conversation_id)
                         self._hub.reach(conversation_id, head.version, head.version)
+            if is_own:
+                # What others commit meanwhile is told by the next commit here, or looked up after this. The time of the
+                # loop, for it is none that anybody is told: a clock that stands still must not keep this from looking.
+                await anyio.sleep(_LULL)
 
 
 class _Followed:
