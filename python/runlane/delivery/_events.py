@@ -171,8 +171,8 @@ class TerminalEvent(_Durable):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Transient:
-    """Common to transient events.
+class Transient:
+    """Common to transient events; whether an event is one costs less to ask than which of them it is.
 
     Attributes:
         runtime_epoch: The runtime that streams; another epoch starts its own sequence.
@@ -187,7 +187,7 @@ class _Transient:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AssistantDeltaEvent(_Transient):
+class AssistantDeltaEvent(Transient):
     """More visible text."""
 
     type: ClassVar[Literal["assistant-delta"]] = "assistant-delta"
@@ -195,7 +195,7 @@ class AssistantDeltaEvent(_Transient):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReasoningStartEvent(_Transient):
+class ReasoningStartEvent(Transient):
     """The model begins to think."""
 
     type: ClassVar[Literal["reasoning-start"]] = "reasoning-start"
@@ -203,7 +203,7 @@ class ReasoningStartEvent(_Transient):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReasoningDeltaEvent(_Transient):
+class ReasoningDeltaEvent(Transient):
     """More of what the model thinks."""
 
     type: ClassVar[Literal["reasoning-delta"]] = "reasoning-delta"
@@ -212,7 +212,7 @@ class ReasoningDeltaEvent(_Transient):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReasoningEndEvent(_Transient):
+class ReasoningEndEvent(Transient):
     """The model stops thinking."""
 
     type: ClassVar[Literal["reasoning-end"]] = "reasoning-end"
@@ -220,7 +220,7 @@ class ReasoningEndEvent(_Transient):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolStatusEvent(_Transient):
+class ToolStatusEvent(Transient):
     """A tool call started or ended.
 
     Attributes:
@@ -237,7 +237,7 @@ class ToolStatusEvent(_Transient):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolProgressEvent(_Transient):
+class ToolProgressEvent(Transient):
     """A running tool reports how far it is; never part of a prompt or of the history."""
 
     type: ClassVar[Literal["tool-progress"]] = "tool-progress"
@@ -249,7 +249,7 @@ class ToolProgressEvent(_Transient):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptResetEvent(_Transient):
+class AttemptResetEvent(Transient):
     """What streamed since the previous attempt began is withdrawn; the provider is asked again.
 
     Attributes:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import anyio
 
-from runlane.delivery._events import DurableEvent, RuntimeEvent
+from runlane.delivery._events import RuntimeEvent, Transient
 
 __all__ = ["Elsewhere", "EventHub", "Mailbox"]
 
@@ -56,7 +56,8 @@ class Mailbox:
             self._events.append(event)
         else:
             self._lose(event)
-        self._wake()
+        if self._event is not None:
+            self._wake()
 
     def point(self, elsewhere: Elsewhere, /) -> None:
         """Take the news of commits that are not told here; never waits."""
@@ -126,7 +127,7 @@ def _first_version(event: RuntimeEvent | Elsewhere) -> int | None:
     """Return the version from which an event must be read if it is not delivered; None for what has none."""
     if isinstance(event, Elsewhere):
         return None if event.after is None else event.after + 1
-    return event.snapshot_version if isinstance(event, DurableEvent) else None
+    return None if isinstance(event, Transient) else event.snapshot_version
 
 
 class EventHub:

@@ -8,7 +8,14 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from runlane.delivery._cursor import EventCursor
-from runlane.delivery._events import DurableEvent, Gap, RunStateEvent, RuntimeEvent, TerminalEvent
+from runlane.delivery._events import (
+    DurableEvent,
+    Gap,
+    RunStateEvent,
+    RuntimeEvent,
+    TerminalEvent,
+    Transient,
+)
 from runlane.delivery._fold import fold_events
 from runlane.delivery._hub import Elsewhere, EventHub, Mailbox
 from runlane.errors import UsageError
@@ -209,7 +216,7 @@ class Subscription:
 
         Everything up to `_floor` was delivered, and `_newest_ids` of `_newest`, the version after it.
         """
-        if not isinstance(event, DurableEvent):
+        if isinstance(event, Transient):
             return False
         version = event.snapshot_version
         if version <= self._floor or (version == self._newest and event.event_id in self._newest_ids):
