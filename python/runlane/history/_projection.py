@@ -14,7 +14,7 @@ from runlane.history._bridge import log_of, raise_refusal
 from runlane.history._given import given_dict, given_texts, require_kind
 from runlane.history._lazy import LazySequence
 from runlane.history._policy import CallEffects, ProjectionOptions, packed_options
-from runlane.models import AnyModelMessage, FileItem, ModelImage
+from runlane.models import AnyModelMessage, FileItem, ModelImage, StoredMessages
 from runlane.records import Message
 
 __all__ = [
@@ -64,7 +64,7 @@ class ProjectionDecision(NamedTuple):
     omitted_parts: tuple[str, ...] = ()
 
 
-class ProjectedMessages(Sequence[AnyModelMessage]):
+class ProjectedMessages(Sequence[AnyModelMessage], StoredMessages):
     """User, assistant and tool messages in order, never a system message.
 
     The objects are made together when the first one is read; `openai_chat_body` needs none of them. Equal to any
@@ -158,6 +158,7 @@ class ProjectedMessages(Sequence[AnyModelMessage]):
         """Go on from what a handle keeps from one request to the next, by whether reasoning is given back."""
         self._writers = writers
 
+    @override
     def openai_chat_fragments(
         self, encode_file: Callable[[FileItem | ModelImage], bytes], /, *, send_reasoning: bool = True
     ) -> bytes:

@@ -6,10 +6,11 @@ and files whose data has been fetched. History projects into it, every provider 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Literal, NoReturn, Protocol, TypeAlias, final, overload, runtime_checkable
+from typing import Literal, NoReturn, TypeAlias, final, overload
 
 from typing_extensions import override
 
@@ -237,10 +238,12 @@ class ModelToolResultMessage:
 AnyModelMessage: TypeAlias = ModelMessage | ModelAssistantToolMessage | ModelToolResultMessage
 
 
-@runtime_checkable
-class StoredMessages(Protocol):
+class StoredMessages(ABC):
     """Messages of a stored history, which can write themselves without being made into objects."""
 
+    __slots__ = ()
+
+    @abstractmethod
     def openai_chat_fragments(
         self, encode_file: Callable[[FileItem | ModelImage], bytes], /, *, send_reasoning: bool
     ) -> bytes:
@@ -250,7 +253,6 @@ class StoredMessages(Protocol):
             encode_file: Writes the content piece of a file.
             send_reasoning: Whether reasoning of this protocol's providers is given back beside the calls it led to.
         """
-        ...
 
 
 @final

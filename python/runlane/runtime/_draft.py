@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from runlane.errors import CanonicalJsonError, InvalidValueError
 from runlane.models import ReasoningDelta
@@ -66,8 +66,7 @@ class _Growing:
         return len(self.pieces) > self.saved_pieces or self.provider is not self.saved_provider
 
 
-@dataclass(frozen=True, slots=True)
-class DraftMark:
+class DraftMark(NamedTuple):
     """How far a draft had come when a patch was made; becomes its saved state once the patch is committed."""
 
     parts: tuple[tuple[_Growing, int, ProviderEnvelope | None] | Part, ...]

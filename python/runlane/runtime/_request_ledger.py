@@ -24,7 +24,7 @@ import hashlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, JsonValue
 
@@ -52,8 +52,7 @@ _NO_RECORDS: Final = RecordRange()
 _Item: TypeAlias = BaseModel | ModelImage | FileItem
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(NamedTuple):
     """A ledger entry that was not appended yet.
 
     Attributes:
@@ -94,8 +93,7 @@ class RecordedRequest:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProviderCall:
+class ProviderCall(NamedTuple):
     """One call of a provider.
 
     Attributes:

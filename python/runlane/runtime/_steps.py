@@ -291,9 +291,7 @@ def check_request(messages: object, functions: object, /) -> None:
         raise UsageError(f"must be a sequence of messages, not {type(messages).__name__}", argument="messages")
     pieces = messages.pieces if isinstance(messages, MessageChain) else (messages,)
     for piece in pieces:
-        # What most pieces are is told without asking the protocol, which looks for each of its members.
-        is_stored = type(piece) is not tuple and isinstance(piece, StoredMessages)
-        for place, message in enumerate(() if is_stored else piece):
+        for place, message in enumerate(() if isinstance(piece, StoredMessages) else piece):
             if not isinstance(message, AnyModelMessage):
                 raise UsageError(f"must be a message, not {type(message).__name__}", argument=f"messages.{place}")
     if not isinstance(functions, Sequence):

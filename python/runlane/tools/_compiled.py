@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeAlias, TypeVar, cast
 from runlane.canonical import canonical_record_hash, canonical_record_json
 from runlane.contracts import Id, JsonSchema, MaybeAwaitable, SchemaAdapter, require_kind, schema_for, sync_result
 from runlane.errors import CanonicalJsonError, CheckFailedError, InvalidValueError, ToolArgumentsError, UsageError
+from runlane.models import ModelFunction
 from runlane.tools._context import ToolExecutionContext
 from runlane.tools._definition import RegisteredTool, ToolDefinition
 
@@ -25,9 +26,10 @@ class CompiledTool(Generic[In, Out, Ctx]):
     Attributes:
         definition: As it was registered.
         registered: What readers see.
+        function: What a model is told.
     """
 
-    __slots__ = ("_input", "_output", "blocking", "definition", "id", "registered")
+    __slots__ = ("_input", "_output", "blocking", "definition", "function", "id", "registered")
 
     def __init__(self, definition: ToolDefinition[In, Out, Ctx], /) -> None:
         """Compile a definition.
@@ -54,6 +56,12 @@ class CompiledTool(Generic[In, Out, Ctx]):
             idempotent=definition.idempotent,
             reconciles=definition.reconcile is not None,
             metadata=MappingProxyType(dict(definition.metadata)),
+        )
+        self.function = ModelFunction(
+            name=self.id,
+            description=definition.description,
+            parameters=self.registered.input_schema,
+            strict=definition.strict,
         )
 
     def parse(self, value: object, /) -> In:

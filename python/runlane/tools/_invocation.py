@@ -9,8 +9,7 @@ around `await_steps`, or around `run_steps` in a thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from runlane.contracts import InvocationResult, ToolCallRecord, require_kind, require_port, resolve, sync_result
 from runlane.tools._context import ToolExecutionContext
@@ -99,8 +98,7 @@ async def await_steps(
     return tool.parse_output(value)
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
+class _Step(NamedTuple):
     """A handler, or the tool itself.
 
     Attributes:

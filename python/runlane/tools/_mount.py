@@ -365,8 +365,5 @@ async def mount_tools(
     if registry is None:
         return MountedTools(None, (), fence, turn_facts, app)
     pipeline = pipeline_of(require_kind(registry, ToolRegistry, argument="registry"))
-    functions = tuple(
-        ModelFunction(name=shown.id, description=shown.description, parameters=shown.input_schema, strict=shown.strict)
-        for shown in await pipeline.visible(app)
-    )
+    functions = tuple(tool.function for tool in await pipeline.visible(app))
     return MountedTools(pipeline, functions, fence, turn_facts, app)

@@ -46,7 +46,6 @@ from runlane.tools._blocking import BlockingSlots
 from runlane.tools._compiled import AnyTool
 from runlane.tools._context import ToolExecutionContext, ToolInvocationPorts
 from runlane.tools._course import Course
-from runlane.tools._definition import RegisteredTool
 from runlane.tools._invocation import await_steps, run_steps
 from runlane.tools._journal import ToolExecutionEvent, ToolJournal
 from runlane.tools._ports import ToolAuthorization, ToolInvocationRequest, ToolRegistryPorts
@@ -149,9 +148,9 @@ class Pipeline:
         visible = self.ports.visible
         return visible is None or bool(await resolve(visible(tool.registered, app)))
 
-    async def visible(self, app: object, /) -> tuple[RegisteredTool, ...]:
+    async def visible(self, app: object, /) -> tuple[AnyTool, ...]:
         """Return the tools that exist for a host context, in the order of registration."""
-        return tuple([tool.registered for tool in tuple(self.tools.values()) if await self.is_visible(tool, app)])
+        return tuple([tool for tool in tuple(self.tools.values()) if await self.is_visible(tool, app)])
 
     async def find(self, tool_id: str, app: object, /) -> AnyTool:
         """Return a tool that exists for a host context.

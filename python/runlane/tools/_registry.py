@@ -137,7 +137,7 @@ class ToolRegistry(Generic[Ctx]):
         """Return the tools that exist for a host context at this moment, in the order of registration."""
         if options.signal is not None:
             options.signal.raise_if_cancelled()
-        return await self._pipeline.visible(app)
+        return tuple(shown.registered for shown in await self._pipeline.visible(app))
 
     async def invoke(
         self, request: ToolInvocationRequest, options: ExecutionOptions = _NO_OPTIONS, /
