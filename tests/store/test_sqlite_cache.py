@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from runlane.errors import LeaseLostError
 from runlane.store import NotFound
 from runlane.store._rows import Head
 from runlane.store.sqlite import SqliteOptions, SqliteStore
+from runlane.store.sqlite._owners import release
 from runlane.testing._store_kit import Lane, duplicate
 
 pytestmark = pytest.mark.anyio
@@ -57,3 +59,20 @@ async def test_a_conversation_that_somebody_else_begins_is_not_begun_twice(tmp_p
         await Lane(other).accept("a")
         await mine.accept("b")
         assert await mine.version() == 2
+
+
+@pytest.mark.parametrize("by", ["this store", "another"])
+async def test_an_owner_that_was_released_acquires_nothing_more(tmp_path: Path, by: str) -> None:
+    """That an owner lives is not read at each acquisition, and yet never believed for longer than it is so."""
+    path = tmp_path / "store.db"
+    async with SqliteStore(path, options=_RELAXED) as store, SqliteStore(path, options=_RELAXED) as other:
+        lane, beside = Lane(store), Lane(store, "c2")
+        await lane.accept("a")
+        await beside.accept("b", "c")
+        releasing = other if by == "another" else store
+        async with store.hold_lease("o"):
+            await lane.start("a", "o")
+            assert set(store.driver.writer._cache.owners) == {"o"}
+            await releasing.driver._change_owners(lambda rows: release(rows.cursor, "o"))
+            with pytest.raises(LeaseLostError):
+                await beside.try_acquire("b", "o", revision=0)

@@ -10,7 +10,7 @@ from runlane.store._ledger import EVENT_KINDS, TRANSITION
 from runlane.store._order import QUEUED, answer_position, queue_positions
 from runlane.store._outcomes import Applied, Conflict, Delta, NotFound
 from runlane.store._rows import Changes, EventRow, MessagePlace, View
-from runlane.store._step import Decision, Step, moment, refuse_foreign
+from runlane.store._step import Decision, Step, moment, next_head, refuse_foreign
 
 __all__ = ["append_event", "replace_range"]
 
@@ -79,9 +79,7 @@ def append_event(view: View, command: AppendEvent, /) -> Decision:
     occurred = at
     if command.occurred_at is not None:
         occurred = format_timestamp(moment(command.occurred_at, argument="occurred_at"))
-    head = before._replace(
-        seq=before.seq + 1, created_at=before.created_at or at, changed_at=at, active_at=before.active_at or at
-    )
+    head = next_head(before, before.version, at)
     entry = EventRow(
         head.seq,
         head.version,

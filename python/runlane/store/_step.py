@@ -17,7 +17,7 @@ from runlane.store._order import BLOCK, GAP, answer_position, in_order
 from runlane.store._outcomes import Applied, Conflict, Delta, NotFound
 from runlane.store._rows import Changes, DraftHead, EventRow, Head, MessageRow, ReceiptRow, RunRow, View, changed_run
 
-__all__ = ["Decision", "Repeat", "Step", "moment"]
+__all__ = ["Decision", "Repeat", "Step", "moment", "next_head"]
 
 
 class Repeat(NamedTuple):
@@ -55,6 +55,23 @@ def moment(value: datetime, /, *, argument: str = "at") -> datetime:
             raise InvalidValueError("is out of range in UTC", argument=argument) from None
     beyond = value.microsecond % 1000
     return value.replace(microsecond=value.microsecond - beyond) if beyond else value
+
+
+def next_head(head: Head, version: int, at: str, /, *, admits: bool = False) -> Head:
+    """Return a head after one more ledger entry, written at this time; `admits` if the entry is an admission."""
+    return Head(
+        version,
+        head.seq + 1,
+        head.lane_epoch,
+        head.lane_owner,
+        head.purged,
+        head.lowest,
+        head.next_place,
+        head.gap,
+        head.created_at or at,
+        at,
+        at if admits else head.active_at or at,
+    )
 
 
 class Step:
@@ -152,21 +169,8 @@ class Step:
         placed: tuple[str, ...] = (),
     ) -> Decision:
         """Close the step with its ledger entry, whose payload this adds the type to."""
-        at, command_id, before, changes = format_timestamp(self.at), self.command_id, self.head, self.changes
-        head = Head(
-            self.version,
-            before.seq + 1,
-            before.lane_epoch,
-            before.lane_owner,
-            before.purged,
-            before.lowest,
-            before.next_place,
-            before.gap,
-            before.created_at or at,
-            at,
-            at if kind == "accept" else before.active_at or at,
-        )
-        changes.head = head
+        at, command_id, changes = format_timestamp(self.at), self.command_id, self.changes
+        changes.head = head = next_head(self.head, self.version, at, admits=kind == "accept")
         payload["type"] = kind
         body = encode_json(payload, argument="command")
         changes.entries.append(EventRow(head.seq, head.version, command_id, command_id, TRANSITION, at, body))

@@ -260,8 +260,7 @@ class SqliteDriver(StoreDriver):
     async def _change_owners(self, work: Callable[[SqliteRows], T]) -> T:
         def change(rows: Rows) -> T:
             own = cast("SqliteRows", rows)
-            own.begin_saving()
-            own.forget_heads()
+            own.change_owners()
             return work(own)
 
         return await self.write(change, "")

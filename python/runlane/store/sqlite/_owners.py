@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import apsw
 
@@ -11,7 +11,10 @@ from runlane.errors import UsageError
 from runlane.store._rows import OwnerRow
 from runlane.store.sqlite._host import Host
 
-__all__ = ["owners", "register", "release", "renew", "sweep"]
+__all__ = ["OwnerFacts", "owners", "register", "release", "renew", "sweep"]
+
+OwnerFacts: TypeAlias = dict[str, tuple[Any, ...]]
+"""Rows of owners, by id; whether one of them lives changes with time, not only with its row."""
 
 _KEPT: Final = 24 * 3600.0
 """How long a dead owner is remembered, in seconds: until then it cannot acquire anything by mistake."""
@@ -48,14 +51,24 @@ def release(cursor: apsw.Cursor, owner_id: str, /) -> None:
     cursor.execute("UPDATE owner SET alive = 0 WHERE id = ?", (owner_id,))
 
 
-def owners(cursor: apsw.Cursor, host: Host, owner_ids: Iterable[str], /) -> dict[str, OwnerRow]:
-    """Return what is known of these owners."""
+def owners(cursor: apsw.Cursor, host: Host, owner_ids: Iterable[str], known: OwnerFacts, /) -> dict[str, OwnerRow]:
+    """Return which of these owners are registered, and whether they live now.
+
+    Args:
+        cursor: To read them.
+        host: Judges them.
+        owner_ids: Their ids.
+        known: What was read of owners and still holds, by id; what is read is added.
+    """
     found: dict[str, OwnerRow] = {}
     for owner_id in owner_ids:
-        rows: list[tuple[Any, ...]] = cursor.execute(
-            "SELECT alive, boot_id, pid_space, pid, started, expires_at FROM owner WHERE id = ?", (owner_id,)
-        ).fetchall()
-        for alive, *facts in rows:
+        if owner_id not in known:
+            for row in cursor.execute(
+                "SELECT alive, boot_id, pid_space, pid, started, expires_at FROM owner WHERE id = ?", (owner_id,)
+            ):
+                known[owner_id] = row
+        if owner_id in known:
+            alive, *facts = known[owner_id]
             found[owner_id] = OwnerRow(owner_id, bool(alive) and not host.is_gone(*facts))
     return found
 

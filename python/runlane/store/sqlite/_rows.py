@@ -43,7 +43,7 @@ from runlane.store.sqlite._codec import (
     waiting_row,
 )
 from runlane.store.sqlite._host import Host
-from runlane.store.sqlite._owners import owners
+from runlane.store.sqlite._owners import OwnerFacts, owners
 from runlane.store.sqlite._save import PATCH_BITS, PATCH_MASK, save
 
 __all__ = ["CachedLane", "LaneCache", "SqliteRows"]
@@ -68,13 +68,14 @@ class CachedLane:
 class LaneCache:
     """What the writer remembers of the conversations it last saw, so that a turn reads its head and its run once.
 
-    Heads hold as long as nobody else committed: SQLite counts whatever changed the file, and `look` compares what it
-    counts at the beginning of a transaction with what it counted right after our last COMMIT. Runs hold only for the
-    version they were read at, and every change of a run changes the version. So another process's commit can never be
-    missed.
+    Heads and owners hold as long as nobody else committed: SQLite counts whatever changed the file, and `look` compares
+    what it counts at the beginning of a transaction with what it counted right after our last COMMIT. Runs hold only
+    for the version they were read at, and every change of a run changes the version. So another process's commit can
+    never be missed.
 
     Attributes:
         heads: Number and head of conversations, by id; 0 and an empty head for one that does not exist.
+        owners: Rows of owners, by id.
         numbers: Numbers of runs, by (conversation id, run id).
     """
 
@@ -82,12 +83,14 @@ class LaneCache:
         self._lanes: OrderedDict[str, CachedLane] = OrderedDict()
         self._counted = -1
         self.heads: dict[str, tuple[int, Head]] = {}
+        self.owners: OwnerFacts = {}
         self.numbers: dict[tuple[str, str], int] = {}
 
     def look(self, counted: int) -> None:
-        """Begin a transaction: drop the heads if somebody else committed since our last COMMIT."""
+        """Begin a transaction: drop heads and owners if somebody else committed since our last COMMIT."""
         if counted != self._counted:
             self.heads.clear()
+            self.owners.clear()
         if len(self.numbers) > _CACHED_NUMBERS or len(self.heads) > _CACHED_NUMBERS:
             self.clear()
 
@@ -121,6 +124,7 @@ class LaneCache:
         """Drop everything."""
         self._lanes.clear()
         self.heads.clear()
+        self.owners.clear()
         self.numbers.clear()
 
 
@@ -149,6 +153,7 @@ class SqliteRows(Rows):
         self._host = host
         self._cache = cache
         self._heads: dict[str, tuple[int, Head]] = {} if cache is None else cache.heads
+        self._owners: OwnerFacts = {} if cache is None else cache.owners
         self._run_numbers: dict[tuple[str, str], int] = {} if cache is None else cache.numbers
 
     # --- keys -----------------------------------------------------------------------------------------------------
@@ -370,7 +375,7 @@ class SqliteRows(Rows):
 
     @override
     def owners(self, owner_ids: Iterable[str], /) -> dict[str, OwnerRow]:
-        return owners(self.cursor, self._host, owner_ids)
+        return owners(self.cursor, self._host, owner_ids, self._owners)
 
     @override
     def branch(self, request_key: str, /) -> BranchRow | None:
@@ -385,9 +390,11 @@ class SqliteRows(Rows):
             self.cursor.execute("SAVEPOINT one")
         self.saved = True
 
-    def forget_heads(self) -> None:
-        """Note that heads are about to be changed beside `save`."""
+    def change_owners(self) -> None:
+        """Begin to change owners, and the heads of their lanes, beside `save`."""
+        self.begin_saving()
         self._heads.clear()
+        self._owners.clear()
 
     @override
     def save(self, conversation_id: str, changes: Changes, /) -> None:
