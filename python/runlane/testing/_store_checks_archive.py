@@ -253,6 +253,10 @@ def _change(document: dict[str, Any], path: str, value: object) -> None:
         place[last] = value
 
 
+async def _decoded(data: bytes) -> ConversationArchive:
+    return decode_archive(data)
+
+
 _BAD_EVENTS: Final[tuple[tuple[str, object, str], ...]] = (
     ("events.1.conversation_id", "c2", "events.1.conversation_id"),
     ("events.1.conversation_id", ..., "events.1.conversation_id"),
@@ -274,11 +278,13 @@ async def each_event_is_checked(store: Store) -> None:
     for path, value, field in _BAD_EVENTS:
         broken = deepcopy(document)
         _change(broken, path, value)
-        error = await refused(store.import_conversation(canonical_record_json(broken)), ArchiveInvalidError)
-        same(error.field, field, f"the place of {error}")
+        data = canonical_record_json(broken)
+        for attempt in (_decoded(data), store.import_conversation(data)):
+            error = await refused(attempt, ArchiveInvalidError)
+            same(error.field, field, f"the place of {error}")
     broken = deepcopy(document)
     _change(broken, "events.2.event_id", document["events"][0]["event_id"])
-    error = await refused(store.import_conversation(canonical_record_json(broken)), ArchiveInvalidError)
+    error = await refused(_decoded(canonical_record_json(broken)), ArchiveInvalidError)
     same(error.field, "events.2.event_id", f"the place of {error}")
     await _empty(store)
 
@@ -396,10 +402,10 @@ async def an_archive_that_contradicts_itself_is_refused(store: Store) -> None:
         error = await refused(store.import_conversation(canonical_record_json(broken)), ArchiveInvalidError)
         expect(error.field == field or error.field.startswith(f"{field}."), f"{path}: wanted {field!r}, got {error}")
         await _empty(store)
-    broken = deepcopy(document)
-    broken["projections"].append({"archive_type": "search-index"})
-    error = await refused(store.import_conversation(canonical_record_json(broken)), ArchiveInvalidError)
-    same(error.field, "projections.1.archive_type", f"the place of {error}")
+    for more in ({"archive_type": "search-index"}, document["projections"][0]):
+        broken = {**document, "projections": [*document["projections"], more]}
+        error = await refused(store.import_conversation(canonical_record_json(broken)), ArchiveInvalidError)
+        same(error.field, "projections.1.archive_type", f"the place of {error}")
 
 
 @store_check()
