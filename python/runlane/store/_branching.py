@@ -14,9 +14,9 @@ another id; spilled artefacts; how attempts were retried and sandboxes probed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from pydantic_core import from_json
 
@@ -38,7 +38,7 @@ from runlane.store._importing import changes_of
 from runlane.store._ledger import TransitionRecord, is_once
 from runlane.store._outcomes import EventEnvelope
 from runlane.store._rows import BranchRow, Changes, Head, MessageRow
-from runlane.store._snapshot import Contents, snapshot_json, take_apart
+from runlane.store._snapshot import Contents, snapshot_json, take_apart, transitions
 
 __all__ = ["branch_changes", "branch_rows", "known_branch"]
 
@@ -100,11 +100,16 @@ def branch_changes(
     if not source.events:
         argument = "archive" if request.source_id is None else "source_id"
         raise InvalidValueError(f"conversation {source.conversation_id!r} is empty", argument=argument)
-    cut = _cut(contents, request.run_id)
-    changes = changes_of(take_apart(_Rewriting(contents, cut, request.destination_id, at, ids).archive()))
-    told = source.events[: cut.last]
-    sha256 = bytes.fromhex(canonical_record_hash([event_json(event) for event in told]))
-    return changes, (told[-1].seq, told[-1].version, sha256)
+    told = [(event, record) for _, event, record in transitions(source)]
+    cut = _cut(contents, told, request.run_id)
+    records = {event.seq: record for event, record in told}
+    changes = changes_of(take_apart(_Rewriting(contents, records, cut, request.destination_id, at, ids).archive()))
+    before = source.events[: cut.last]
+    sha256 = bytes.fromhex(canonical_record_hash([event_json(event) for event in before]))
+    return changes, (before[-1].seq, before[-1].version, sha256)
+
+
+_Transitions: TypeAlias = Sequence[tuple[EventEnvelope, TransitionRecord]]
 
 
 # --- the boundary -------------------------------------------------------------------------------------------------
@@ -119,27 +124,27 @@ class _Cut:
     waiting: frozenset[str]
 
 
-def _cut(contents: Contents, run_id: str | None) -> _Cut:
-    ends = _ends(contents)
+def _cut(contents: Contents, told: _Transitions, run_id: str | None) -> _Cut:
+    ends = _ends(told)
     last = len(contents.archive.events) if run_id is None else ends.get(run_id)
     if run_id is not None and run_id not in contents.runs:
         raise InvalidValueError(f"conversation {contents.archive.conversation_id!r} has no such run", argument="run_id")
     if last is None:
         raise ConversationActiveError(conversation_id=contents.archive.conversation_id, run_ids=(str(run_id),))
-    before = [(event, record) for _, event, record in contents.transitions if event.seq <= last]
-    known = {record.run_id: None for _, record in before if record.run_id is not None}
+    before = [record for event, record in told if event.seq <= last]
+    known = {record.run_id: None for record in before if record.run_id is not None}
     open_runs = [name for name in known if ends.get(name, last + 1) > last]
-    begun = {record.run_id for _, record in before if record.type == "acquire"}
+    begun = {record.run_id for record in before if record.type == "acquire"}
     unfinished = [name for name in open_runs if run_id is None or name in begun]
     if unfinished:
         raise ConversationActiveError(conversation_id=contents.archive.conversation_id, run_ids=unfinished)
     return _Cut(last, frozenset(known.keys() - set(open_runs)), frozenset(open_runs))
 
 
-def _ends(contents: Contents) -> dict[str, int]:
+def _ends(told: _Transitions) -> dict[str, int]:
     """Return the sequence at which each ended run ended."""
     found: dict[str, int] = {}
-    for _, event, record in contents.transitions:
+    for event, record in told:
         if record.reason is not None and record.run_id is not None:
             found[record.run_id] = event.seq
         found |= {absorbed.run_id: event.seq for absorbed in record.absorbed or ()}
@@ -154,6 +159,7 @@ class _Rewriting:
     """Writes what lies before a boundary under another conversation id.
 
     Attributes:
+        records: The source's transitions, by sequence.
         versions: The new version of each old one whose transition comes along.
         touched: The new version that last changed each message.
         removed: The new version at which each compacted message was compacted.
@@ -161,6 +167,7 @@ class _Rewriting:
     """
 
     contents: Contents
+    records: dict[int, TransitionRecord]
     cut: _Cut
     destination: str
     at: str
@@ -172,10 +179,9 @@ class _Rewriting:
 
     def archive(self) -> ConversationArchive:
         """Return the branch as an archive."""
-        records = {event.seq: record for _, event, record in self.contents.transitions}
         events: list[EventEnvelope] = []
         for event in self.contents.archive.events[: self.cut.last]:
-            record = records.get(event.seq)
+            record = self.records.get(event.seq)
             if not self._stays(event, record):
                 events.append(self._event(event, record, len(events) + 1))
         snapshot = self.contents.snapshot

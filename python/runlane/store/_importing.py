@@ -11,7 +11,7 @@ from runlane.store._driver import Rows
 from runlane.store._ledger import ENVELOPE_VERSION, EVENT_KINDS, TRANSITION
 from runlane.store._rows import Changes, DraftChange, EventRow, Head, MessageRow
 from runlane.store._shape import check_id
-from runlane.store._snapshot import Contents, head_of_archive
+from runlane.store._snapshot import Contents, head_of_archive, transitions
 
 __all__ = ["changes_of", "import_rows"]
 
@@ -43,7 +43,7 @@ def changes_of(contents: Contents, /) -> Changes:
     """
     told = Told(contents)
     entries = _entries(contents)
-    for index, event, record in contents.transitions:
+    for index, event, record in transitions(contents.archive):
         told.hear(f"events.{index}.payload", event, record)
     check_runs(contents)
     told.finish()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal
 
@@ -19,7 +19,16 @@ from runlane.store._order import QUEUED
 from runlane.store._outcomes import EventEnvelope
 from runlane.store._rows import MAX_POSITION, EventRow, Head, MessageRow, RunRow
 
-__all__ = ["Contents", "Stored", "archive_of", "collect", "head_of_archive", "snapshot_json", "take_apart"]
+__all__ = [
+    "Contents",
+    "Stored",
+    "archive_of",
+    "collect",
+    "head_of_archive",
+    "snapshot_json",
+    "take_apart",
+    "transitions",
+]
 
 _PAGE: Final = 10_000
 _EVERYTHING: Final = 1 << 40
@@ -208,21 +217,19 @@ class Contents:
     """An archive taken apart: each record is valid by itself; whether they agree is another question.
 
     Attributes:
-        transitions: Index of the event, the event, and its payload.
         runs, messages: By id, in the archive's order.
         drafts: Patches by run id.
     """
 
     archive: ConversationArchive
     snapshot: RuntimeSnapshot
-    transitions: list[tuple[int, EventEnvelope, TransitionRecord]] = field(default_factory=list)
     runs: dict[str, RunRow] = field(default_factory=dict)
     messages: dict[str, MessageRow] = field(default_factory=dict)
     drafts: dict[str, list[bytes]] = field(default_factory=dict)
 
 
 def take_apart(archive: ConversationArchive, /) -> Contents:
-    """Validate every record of an archive that was decoded.
+    """Validate the snapshot of an archive that was decoded, record by record.
 
     Raises:
         ArchiveInvalidError: One is not valid, is there twice, or belongs to another conversation; or the archive holds
@@ -233,10 +240,20 @@ def take_apart(archive: ConversationArchive, /) -> Contents:
         _add_message(contents, f"projections.0.messages.{index}", archived)
     for index, run in enumerate(contents.snapshot.runs):
         _add_run(contents, f"projections.0.runs.{index}", run)
-    for index, event in enumerate(archive.events):
-        if event.kind == TRANSITION:
-            contents.transitions.append((index, event, _transition(index, event)))
     return contents
+
+
+def transitions(archive: ConversationArchive, /) -> Iterator[tuple[int, EventEnvelope, TransitionRecord]]:
+    """Yield index, event and payload of each transition. They are not kept: there are many, and one use is enough.
+
+    Raises:
+        ArchiveInvalidError: A payload is none of a transition.
+    """
+    return (
+        (index, event, _transition(index, event))
+        for index, event in enumerate(archive.events)
+        if event.kind == TRANSITION
+    )
 
 
 def _snapshot(archive: ConversationArchive) -> RuntimeSnapshot:

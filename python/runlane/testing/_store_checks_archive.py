@@ -372,6 +372,7 @@ _CONTRADICTIONS: Final[tuple[tuple[str, object, str], ...]] = (
     (f"{_RUNS}.4.draft", [{"keep": 0}], f"{_RUNS}.4.draft"),
     (f"{_RUNS}.4.draft", [{"keep": 7}], f"{_RUNS}.4.draft"),
     (f"{_RUNS}.5.run.state", "running", f"{_RUNS}.5.run"),
+    (f"{_RUNS}.5.run.assistant_message_id", "e-out", f"{_RUNS}.5.run.assistant_message_id"),
     (f"{_MESSAGES}.1.message.parts.0.text", "changed", "events.1.payload.message"),
     (f"{_MESSAGES}.1.message.conversation_id", "c2", f"{_MESSAGES}.1.message.conversation_id"),
     (f"{_MESSAGES}.1.message.id", "be-brief", f"{_MESSAGES}.1.message.id"),
