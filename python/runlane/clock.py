@@ -50,7 +50,7 @@ class SystemClock:
         return _EPOCH + _MILLISECOND * (time.time_ns() // 1_000_000)
 
     unix_ns = staticmethod(time.time_ns)
-    """The wall time in Unix nanoseconds: what `now` says, at a twentieth of its cost."""
+    """The wall time in Unix nanoseconds: what `now` is made of."""
 
     monotonic = staticmethod(time.monotonic)
 

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import pickle
 import re
 from typing import Any
 
@@ -277,6 +278,65 @@ def test_assembly_keeps_its_rules_on_any_plan(given_plan: ContextPlan) -> None:
         assert assemble_context_plan(one_more).text_chars > given_plan.max_chars
         lowest = min((by_id[name].priority for name in entered if not by_id[name].required), default=9)
         assert max(piece.priority for piece in dropped) <= lowest
+
+
+_TEXTS = st.sampled_from(["plain", "\u00fcber", "a `tick`", "````", "", " ", "\n", "x" * 50])
+_CONTENTS = _TEXTS | st.sampled_from([{"a": 1}, ["b"], 3, None])
+
+
+@given(
+    st.lists(st.tuples(_CONTENTS, st.sampled_from(["system", "user"]), st.sampled_from([None, "T"])), max_size=12),
+    st.sampled_from(["", "Why?"]),
+    st.data(),
+)
+def test_x5_every_block_stands_in_its_place_as_it_is_validated(
+    kinds: list[tuple[Any, ContextTrust, str | None]], prompt: str, data: st.DataObject
+) -> None:
+    """Ordinary text, text with back-ticks, data and instructions in any order; made, copied or read back."""
+    made = [fragment(f"f{at}", "", trust=trust, title=title) for at, (_, trust, title) in enumerate(kinds)]
+    ways = [
+        lambda one: one,
+        copy.copy,
+        copy.deepcopy,
+        ContextFragment.model_copy,
+        lambda one: pickle.loads(pickle.dumps(one)),  # noqa: S301 - our own
+    ]
+    fragments = [
+        data.draw(st.sampled_from(ways))(one.model_copy(update={"content": content}))
+        for one, (content, _, _) in zip(made, kinds, strict=True)
+    ]
+    built = assemble_context_plan(plan(*fragments, prompt=prompt))
+    shown = [one for one in fragments if not isinstance(one.content, str) or one.content.strip()]
+    rules = [one for one in shown if one.trust == "system" and isinstance(one.content, str)]
+    blocks = [validate_context_fragment(one) for one in shown if one not in rules]
+    assert built.system == "\n\n".join(validate_context_fragment(one) for one in rules)
+    user = "\n\n".join([*blocks, prompt] if prompt else blocks)
+    assert _texts(built) == [pair for pair in (("system", built.system), ("user", user)) if pair[1]]
+    assert [usage.fragment_id for usage in built.usages] == [
+        one.id for one in (*rules, *(o for o in shown if o not in rules))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "title"), [("a\0b", None), ("a\ud800b", None), ("a", "two\nlines"), ("a", "\ud800")]
+)
+def test_x2_what_cannot_be_shown_is_refused_when_it_is_assembled(content: str, title: str | None) -> None:
+    """Not when it is made: a fragment is only data. The one before it does not matter."""
+    bad = fragment("bad", content, title=title)
+    with pytest.raises(CheckFailedError):
+        assemble_fragments([fragment("good"), bad])
+
+
+def test_x7_equal_ids_are_found_wherever_they_stand() -> None:
+    """Among ordinary text, data, rules and empty text; the place named is that of the second."""
+    kinds: list[dict[str, Any]] = [{}, {"content": {"a": 1}}, {"trust": "system"}, {"content": ""}, {"content": "`"}]
+    for first in kinds:
+        for second in kinds:
+            with pytest.raises(CheckFailedError) as caught:
+                assemble_fragments(
+                    [fragment("a"), fragment("same", **first), fragment("b"), fragment("same", **second)]
+                )
+            assert caught.value.issues[0].path == ("fragments", 3, "id")
 
 
 def test_x11_a_budget_is_checked_and_nothing_dropped() -> None:

@@ -1,6 +1,7 @@
 """Assembly: fragments in, messages out, under one limit. It is the border: after it nothing is added.
 
-Each message is joined once, from the texts as they are: the cost is that of joining them, and a little per fragment.
+Each message is joined once, from blocks that are ready since their fragments were made: the cost is that of joining the
+texts, and a little per fragment.
 Who used how many characters is worked out when it is asked for. Only if the whole is too large, the optional fragments
 are put in the order they go, and what is left is joined again.
 """
@@ -10,18 +11,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from operator import itemgetter
-from typing import Final
+from itertools import chain
+from operator import attrgetter, itemgetter
+from typing import NamedTuple
 
 from runlane.context._fragments import (
-    SHORTEST_FENCE,
+    ORDINARY_END,
+    SEPARATOR,
     ContextFragment,
     ContextFragmentUsage,
     ContextPlan,
     OmittedFragment,
     block_of,
     check_text,
-    head_of,
     refuse,
     text_of,
 )
@@ -31,8 +33,6 @@ from runlane.models import AnyModelMessage, ModelImage, ModelMessage, count_text
 from runlane.records import TextPart
 
 __all__ = ["BuiltContext", "assemble_context_plan", "assemble_fragments", "validate_context_budget"]
-
-_SEPARATOR: Final = "\n\n"
 
 
 @dataclass(frozen=True)
@@ -50,15 +50,13 @@ class BuiltContext:
     system: str
     text_chars: int
     max_chars: int | None
-    _instructions: Sequence[ContextFragment] = field(repr=False, compare=False)
-    _data: Sequence[ContextFragment] = field(repr=False, compare=False)
-    _empty: Sequence[ContextFragment] = field(repr=False, compare=False)
+    _draft: _Draft = field(repr=False, compare=False)
     _dropped: Sequence[ContextFragment] = field(repr=False, compare=False)
 
     @cached_property
     def usages(self) -> tuple[ContextFragmentUsage, ...]:
         """One entry per fragment that entered, in the order of the input."""
-        first_data = len(self._instructions)
+        first_data = len(self._draft.instructions)
         return tuple(
             ContextFragmentUsage(
                 Id(fragment.id),
@@ -68,13 +66,13 @@ class BuiltContext:
                 _chars(fragment),
                 "system" if position < first_data else "user",
             )
-            for position, fragment in enumerate((*self._instructions, *self._data))
+            for position, fragment in enumerate((*self._draft.instructions, *self._draft.data))
         )
 
     @cached_property
     def omitted(self) -> tuple[OmittedFragment, ...]:
         """What was left out: the empty ones in the order given, then the others in the order they were dropped."""
-        empty = (OmittedFragment(Id(fragment.id), "empty", 0) for fragment in self._empty)
+        empty = (OmittedFragment(Id(fragment.id), "empty", 0) for fragment in self._draft.empty)
         return (*empty, *(OmittedFragment(Id(fragment.id), "budget", _chars(fragment)) for fragment in self._dropped))
 
 
@@ -135,96 +133,117 @@ def validate_context_budget(text_or_messages: str | Sequence[AnyModelMessage], m
 def _assemble(
     fragments: Sequence[ContextFragment], prompt: str, images: tuple[ModelImage, ...], max_chars: int | None
 ) -> BuiltContext:
-    _refuse_equal_ids(fragments)
-    draft = _Draft("" if prompt.isspace() else prompt)
-    draft.take(fragments)
+    draft = _Draft(fragments, "" if prompt.isspace() else prompt)
     dropped: list[ContextFragment] = []
     if max_chars is not None and draft.chars > max_chars:
         dropped = _too_much(draft, fragments, max_chars)
         gone = set(map(id, dropped))
-        draft = _Draft(draft.prompt)
-        draft.take([fragment for fragment in fragments if id(fragment) not in gone])
+        draft = _Draft([fragment for fragment in fragments if id(fragment) not in gone], draft.prompt)
     messages = _messages(draft.system, draft.user, images)
-    return BuiltContext(
-        messages, draft.system, draft.chars, max_chars, draft.instructions, draft.data, draft.empty, dropped
-    )
+    return BuiltContext(messages, draft.system, draft.chars, max_chars, draft, dropped)
 
 
 class _Draft:
-    """The two texts as they would be sent, and what is in which of them."""
+    """The two texts as they would be sent, and what is in which of them.
 
-    def __init__(self, prompt: str) -> None:
+    Each text of a fragment is copied once. Ordinary text goes by in bulk, as its fragments have it ready; the others
+    are looked at one by one.
+    """
+
+    def __init__(self, fragments: Sequence[ContextFragment], prompt: str) -> None:
         self.prompt = prompt
         self.instructions: list[ContextFragment] = []
-        self.data: list[ContextFragment] = []
         self.empty: list[ContextFragment] = []
-        self.system = ""
-        self.user = prompt
+        self._fragments = tuple(fragments)
+        pieces = _ready_pieces(self._fragments)
+        others = self._take_others(len(self._fragments) - len(pieces) // 3)
+        pieces, end = _woven(pieces, others)
+        self._refuse_equal_ids(pieces[::3])
+        del pieces[::3]
+        if pieces:
+            pieces.append(f"{end}{prompt}" if prompt else end.removesuffix(SEPARATOR))
+        self.system = SEPARATOR.join([text_of(fragment) for fragment in self.instructions])
+        self.user = "".join(pieces) if pieces else prompt
 
     @property
     def chars(self) -> int:
         return len(self.system) + len(self.user)
 
-    def take(self, fragments: Sequence[ContextFragment]) -> None:
-        """Sort fragments and write both texts; each text of a fragment is copied once.
+    @property
+    def data(self) -> list[ContextFragment]:
+        aside = set(map(id, (*self.instructions, *self.empty)))
+        return [fragment for fragment in self._fragments if id(fragment) not in aside]
 
-        What ends one block and begins the next is one piece, so that the text of a block is joined with one other.
-        """
-        parts: list[str] = []
-        keep, write = self.data.append, parts.extend
-        end = ""
-        for fragment in fragments:
-            # One look at the fields, not one for each; and ordinary text, the common case, written out.
-            facts = fragment.__dict__
-            text = facts["content"]
-            if (
-                type(text) is not str
-                or not text.isascii()
-                or "`" in text
-                or "\0" in text
-                or text.isspace()
-                or not text
-                or facts["trust"] == "system"
-            ):
-                end = self._take_with_care(fragment, parts, end)
+    def _take_others(self, count: int) -> list[_Other]:
+        """Sort the fragments that are not ready; return those that become data."""
+        others: list[_Other] = []
+        seen = 0
+        for place, fragment in enumerate(self._fragments):
+            if seen == count:  # where rules come first, as they do, few are looked at
+                break
+            if getattr(fragment, "_ready", ()):
                 continue
-            title = facts["title"]
-            keep(fragment)
-            if title is not None and title.isprintable():  # no control character, separator or surrogate is
-                write((f"{end}[{title}]\n{SHORTEST_FENCE}\n", text))
+            before, text, after = block_of(fragment)
+            if not text or text.isspace():
+                self.empty.append(fragment)
+            elif before:
+                others.append(_Other(place - seen, fragment.id, before, text, f"{after}{SEPARATOR}"))
             else:
-                write((f"{end}{head_of(fragment)}{SHORTEST_FENCE}\n", text))
-            end = _PLAIN_END
-        self.system = _SEPARATOR.join([text_of(fragment) for fragment in self.instructions])
-        if parts:
-            parts.append(f"{end}{self.prompt}" if self.prompt else end.removesuffix(_SEPARATOR))
-            self.user = "".join(parts)
+                self.instructions.append(fragment)
+            seen += 1
+        return others
 
-    def _take_with_care(self, fragment: ContextFragment, parts: list[str], end: str) -> str:
-        """Sort a fragment of any kind; return what ends the last block, with the gap to the next."""
-        before, text, after = block_of(fragment)
-        if not text or text.isspace():
-            self.empty.append(fragment)
-        elif before:
-            self.data.append(fragment)
-            parts += (f"{end}{before}", text)
-            end = f"{after}{_SEPARATOR}"
-        else:
-            self.instructions.append(fragment)
+    def _refuse_equal_ids(self, ids: list[str]) -> None:
+        ids += [fragment.id for fragment in (*self.instructions, *self.empty)]
+        if len(set(ids)) == len(ids):
+            return
+        known: set[str] = set()
+        for position, fragment in enumerate(self._fragments):
+            if fragment.id in known:
+                refuse(f"two fragments have the id {fragment.id!r}", ("fragments", position, "id"))
+            known.add(fragment.id)
+
+
+class _Other(NamedTuple):
+    """Data that is no ordinary text: how many fragments were ready before it, and its block."""
+
+    ready: int
+    id: str
+    before: str
+    text: str
+    end: str
+
+
+def _ready_pieces(fragments: Sequence[ContextFragment]) -> list[str]:
+    """Return what is ready, three pieces for each fragment that has it."""
+    try:
+        return list(chain.from_iterable(map(attrgetter("_ready"), fragments)))
+    except AttributeError:  # a copy of a fragment has nothing at hand
+        return list(chain.from_iterable(getattr(fragment, "_ready", ()) for fragment in fragments))
+
+
+def _woven(pieces: list[str], others: list[_Other]) -> tuple[list[str], str]:
+    """Put other data between ordinary text; return all of it, and what ends the last block."""
+    if not others:
+        return pieces, _follow(pieces, 0, "")
+    woven: list[str] = []
+    end, done = "", 0
+    for other in (*others, None):
+        first = len(woven)
+        woven += pieces[done : None if other is None else 3 * other.ready]
+        end = _follow(woven, first, end)
+        if other is not None:
+            woven += (other.id, f"{end}{other.before}", other.text)
+            end, done = other.end, 3 * other.ready
+    return woven, end
+
+
+def _follow(pieces: list[str], first: int, end: str) -> str:
+    """Let ordinary text, if there is any, follow a block that ends so; return what ends the last block."""
+    if first == len(pieces):
         return end
-
-
-_PLAIN_END: Final = f"\n{SHORTEST_FENCE}{_SEPARATOR}"
-
-
-def _refuse_equal_ids(fragments: Sequence[ContextFragment]) -> None:
-    ids = {fragment.__dict__["id"] for fragment in fragments}
-    if len(ids) == len(fragments):
-        return
-    for position, fragment in enumerate(fragments):
-        if fragment.id not in ids:
-            refuse(f"two fragments have the id {fragment.id!r}", ("fragments", position, "id"))
-        ids.discard(fragment.id)
+    pieces[first + 1] = end + pieces[first + 1].removeprefix(ORDINARY_END)
+    return ORDINARY_END
 
 
 def _chars(fragment: ContextFragment) -> int:
@@ -249,7 +268,7 @@ def _too_much(draft: _Draft, fragments: Sequence[ContextFragment], max_chars: in
         place = id(fragment) in instructions
         blocks[place] -= 1
         # The last block of a message has no separator beside it.
-        chars -= _chars(fragment) + (len(_SEPARATOR) if blocks[place] else 0)
+        chars -= _chars(fragment) + (len(SEPARATOR) if blocks[place] else 0)
         dropped.append(fragment)
     if chars > max_chars:
         raise _too_large(chars, max_chars)

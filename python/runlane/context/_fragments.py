@@ -13,9 +13,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, NoReturn, TypeAlias
 
 from pydantic import Field, JsonValue, SkipValidation
+from typing_extensions import override
 
 from runlane.canonical import canonical_record_json
 from runlane.contracts import Id, Issue, Record
@@ -23,7 +24,8 @@ from runlane.errors import CanonicalJsonError, CheckFailedError
 from runlane.models import ModelImage
 
 __all__ = [
-    "SHORTEST_FENCE",
+    "ORDINARY_END",
+    "SEPARATOR",
     "ContextFragment",
     "ContextFragmentUsage",
     "ContextLifetime",
@@ -32,9 +34,6 @@ __all__ = [
     "OmittedFragment",
     "block_of",
     "check_text",
-    "fence_of",
-    "head_of",
-    "is_instruction",
     "refuse",
     "text_of",
     "validate_context_fragment",
@@ -47,7 +46,15 @@ ContextLifetime: TypeAlias = Literal["call", "run", "conversation", "static"]
 """How long a fragment stays true. Declared for caches and journals, enforced nowhere; `static` fragments first keep the
 beginning of a request the same, which providers cache."""
 
-SHORTEST_FENCE: Final = "```"
+_SHORTEST_FENCE: Final = "```"
+SEPARATOR: Final = "\n\n"
+"""Stands between the blocks of a message."""
+
+ORDINARY_END: Final = f"\n{_SHORTEST_FENCE}{SEPARATOR}"
+"""What ends a block of ordinary text, with the gap behind it."""
+
+_UNTITLED: Final = f"{ORDINARY_END}{_SHORTEST_FENCE}\n"
+
 _TICKS: Final = re.compile("`+")
 _BREAKS: Final = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029]")
 """What would end the line of a title: control characters and the line and paragraph separators."""
@@ -75,6 +82,38 @@ class ContextFragment(Record):
     required: bool = True
     priority: int = 0
     metadata: SkipValidation[Mapping[str, JsonValue]] = Field(default_factory=dict)
+
+    # What assembly writes for ordinary text that becomes data, which cannot change any more: the id; what stands before
+    # the text if ordinary text stands before that; the text. What ends one block and begins the next is one piece, so
+    # each text is joined with one other. Nothing where assembly has to look: at instructions, at data, at text that is
+    # empty, holds back-ticks or could not be sent. Beside the fields, so that no copy shows what another fragment says.
+    __slots__ = ("_ready",)
+    if TYPE_CHECKING:
+        _ready: ClassVar[tuple[str, ...]]
+
+    @override
+    def model_post_init(self, _context: object, /) -> None:
+        facts = self.__dict__  # one look at the fields, not one for each
+        text, title = facts["content"], facts["title"]
+        if (
+            type(text) is not str
+            or facts["trust"] == "system"
+            or "`" in text
+            or "\0" in text
+            or not text
+            or text.isspace()
+            or not (text.isascii() or _is_sendable(text))
+        ):
+            _keep_ready(self, ())
+        elif title is None:
+            _keep_ready(self, (facts["id"], _UNTITLED, text))
+        elif title.isprintable():  # which no control character, separator or surrogate is
+            _keep_ready(self, (facts["id"], f"{ORDINARY_END}[{title}]\n{_SHORTEST_FENCE}\n", text))
+        else:
+            _keep_ready(self, ())
+
+
+_keep_ready: Final = ContextFragment.__dict__["_ready"].__set__
 
 
 class ContextPlan(Record):
@@ -188,8 +227,8 @@ def head_of(fragment: ContextFragment, /) -> str:
 def fence_of(text: str, /) -> str:
     """Return back-ticks, at least three, that no run within the text is as long as."""
     if "`" not in text:  # one character is found several times faster than three
-        return SHORTEST_FENCE
-    return max("`" * (max(map(len, _TICKS.findall(text))) + 1), SHORTEST_FENCE)
+        return _SHORTEST_FENCE
+    return max("`" * (max(map(len, _TICKS.findall(text))) + 1), _SHORTEST_FENCE)
 
 
 def check_text(text: str, name: str, field: str, /) -> None:
@@ -200,11 +239,16 @@ def check_text(text: str, name: str, field: str, /) -> None:
     """
     if "\0" in text:
         refuse(f"{name!r} holds a NUL", (field,))
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            refuse(f"{name!r} holds a lone surrogate", (field,))
+    if not (text.isascii() or _is_sendable(text)):
+        refuse(f"{name!r} holds a lone surrogate", (field,))
+
+
+def _is_sendable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def refuse(message: str, path: tuple[str | int, ...], /) -> NoReturn:
