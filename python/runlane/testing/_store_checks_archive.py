@@ -16,9 +16,10 @@ from runlane.errors import (
     ImportTargetNotEmptyError,
     InvalidValueError,
 )
-from runlane.records import JsonObject
+from runlane.records import JsonObject, Ownership
 from runlane.store import (
     Applied,
+    CommitRunTerminal,
     ConversationArchive,
     EventEnvelope,
     MemoryStore,
@@ -146,6 +147,17 @@ async def an_imported_conversation_knows_its_retries(store: Store) -> None:
     same(once.event.event_id, once_event_id("durability/effect", "k"), "its id")
     found = await store.find_event("c1", ended[0].event_id)
     same(found, ended[0], "an entry found by its id")
+    command = CommitRunTerminal(
+        command_id=ended[0].command_id or "",
+        at=lane.now(),
+        run_id="a",
+        expected_revision=1,
+        ownership=Ownership(owner="owner-a"),
+        assistant=lane.message("a-out", "answer", "assistant", "completed", run_id="a"),
+        reason="success",
+    )
+    [outcome] = await store.apply("c1", [command])
+    same(applied(outcome).delta.version, ended[0].version, "the version of an end that is sent again")
     for taken in ("a-out", "d-out", "g-out", "sum", "be-brief"):
         reserved = store.accept_input(idempotency_key="new", input=lane.message(taken), run=lane.proposal("z"))
         same((await lane.refused(reserved)).argument, "input.id", f"the argument for {taken!r}")
@@ -360,6 +372,7 @@ _CONTRADICTIONS: Final[tuple[tuple[str, object, str], ...]] = (
     (f"{_RUNS}.0.run.execution_sequence", 2, f"{_RUNS}.0.run.execution_sequence"),
     (f"{_RUNS}.4.run.owner_id", "owner-z", f"{_RUNS}.4.run.owner_id"),
     (f"{_RUNS}.1.place", 0, f"{_RUNS}.1"),
+    (f"{_RUNS}.3.place", 0, f"{_RUNS}.3.place"),
     (f"{_SNAPSHOT}.lane_epoch", 1 << 62, f"{_SNAPSHOT}.lane_epoch"),
     (f"{_SNAPSHOT}.next_place", 1, f"{_SNAPSHOT}.gap"),
     (f"{_MESSAGES}.0.position", 1 << 61, f"{_MESSAGES}.0.position"),
@@ -388,6 +401,7 @@ _CONTRADICTIONS: Final[tuple[tuple[str, object, str], ...]] = (
     ("events.0.payload.seed_key", "", "events.0.payload.seed_key"),
     ("events.1.payload.message.sha256", "0" * 64, "events.1.payload.message"),
     ("events.1.payload.secret", 1, "events.1.payload.secret"),
+    ("events.7.payload.removed", ["a-in", "a-out", "nobody"], "events.7.payload.removed"),
     ("events.1.event_id", "x" * 600, "events.1.event_id"),
     ("events.1.occurred_at", "1700000000", "events.1.occurred_at"),
 )
