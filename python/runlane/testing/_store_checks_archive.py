@@ -373,6 +373,7 @@ _CONTRADICTIONS: Final[tuple[tuple[str, object, str], ...]] = (
     (f"{_RUNS}.4.run.owner_id", "owner-z", f"{_RUNS}.4.run.owner_id"),
     (f"{_RUNS}.1.place", 0, f"{_RUNS}.1"),
     (f"{_RUNS}.3.place", 0, f"{_RUNS}.3.place"),
+    (f"{_RUNS}.2.run.input_message_ids", ["c-in"], f"{_RUNS}.3.run.absorbed_into_run_id"),
     (f"{_SNAPSHOT}.lane_epoch", 1 << 62, f"{_SNAPSHOT}.lane_epoch"),
     (f"{_SNAPSHOT}.next_place", 1, f"{_SNAPSHOT}.gap"),
     (f"{_MESSAGES}.0.position", 1 << 61, f"{_MESSAGES}.0.position"),
