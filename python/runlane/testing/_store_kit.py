@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -425,17 +425,26 @@ class Lane:
 
     async def unchanged(self, attempt: Awaitable[Outcome], /) -> Outcome:
         """Make an attempt and fail if it left anything behind."""
-        before = await self._everything()
+        before = await self._before(attempt)
         outcome = await attempt
         same(await self._everything(), before, f"the store after {outcome!r}")
         return outcome
 
     async def refused(self, attempt: Awaitable[object], kind: type[ErrorT] = UsageError, /) -> ErrorT:  # type: ignore[assignment]
         """Make an attempt that must raise, and fail if it left anything behind."""
-        before = await self._everything()
+        before = await self._before(attempt)
         error = await refused(attempt, kind)
         same(await self._everything(), before, f"the store after {error!r}")
         return error
+
+    async def _before(self, attempt: Awaitable[object]) -> object:
+        """Return everything; an attempt that is not come to is let go of."""
+        try:
+            return await self._everything()
+        except BaseException:
+            if isinstance(attempt, Coroutine):
+                attempt.close()
+            raise
 
     async def _everything(self) -> object:
         return await self.store.load_snapshot(self.id), await self.ledger()
