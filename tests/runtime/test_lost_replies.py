@@ -3,11 +3,11 @@
 import anyio
 import pytest
 
-from runlane.delivery import Subscription, fold_events
+from runlane.delivery import AdmissionEvent, RunStateEvent, Subscription, fold_events
 from runlane.errors import StoreUnavailableError
 from runlane.runtime import RunTicket
 from runlane.store import ReadEvents
-from runlane.testing import Fault, StoreCall
+from runlane.testing import Fault, ScriptedModel, StoreCall
 from tests.runtime.injecting import inject_second, standing
 from tests.runtime.scenes import CONVERSATION, Scene, durable, heard, opened
 from tests.stateful.lane_world import settle
@@ -76,3 +76,17 @@ async def test_the_end_of_a_cancelled_run_is_told() -> None:
         told, recorded = await _told(scene, events)
     assert told == recorded
     assert ("terminal", 6) in told
+
+
+async def test_what_began_is_told_as_it_was_then() -> None:
+    """Admission and acquisition are one commit; found again, its run is running, but it was admitted queued."""
+    losses = Losses()
+    losses.on = True
+    async with opened(ScriptedModel("Hello"), plan=losses) as scene, scene.runtime.subscribe(CONVERSATION) as events:
+        await _until(scene, scene.runtime.submit(CONVERSATION, "Hi"))
+        await scene.runtime.close()
+        told = [event for event in await heard(events) if isinstance(event, AdmissionEvent | RunStateEvent)]
+        page = await scene.store.inner.read_events(ReadEvents(conversation_id=CONVERSATION))
+    recorded = [event for entry in page.items for event in fold_events(entry)]
+    assert told == [event for event in recorded if isinstance(event, AdmissionEvent | RunStateEvent)]
+    assert [event.state for event in told if isinstance(event, RunStateEvent)] == ["queued", "running"]

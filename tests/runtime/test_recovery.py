@@ -8,7 +8,7 @@ import pytest
 from typing_extensions import override
 
 from runlane.contracts import CancelToken
-from runlane.delivery import RunStateEvent
+from runlane.delivery import CheckpointEvent, RunStateEvent, fold_events
 from runlane.errors import (
     InvalidValueError,
     RuntimeClosedError,
@@ -16,6 +16,7 @@ from runlane.errors import (
     RunUnsettledError,
     UsageError,
 )
+from runlane.models import ModelUsage, UsageReport
 from runlane.records import ControlPart
 from runlane.runtime import (
     Abandon,
@@ -26,9 +27,11 @@ from runlane.runtime import (
     Requeue,
     RuntimeConfig,
 )
-from runlane.store import AcquireRun, MemoryStore
+from runlane.store import AcquireRun, MemoryStore, ReadEvents
 from runlane.testing import FakeClock, Fault, Hold, ScriptedModel, StoreCall
-from tests.runtime.scenes import CONVERSATION, Scene, held_after, looped, opened, spending
+from runlane.tools import tool
+from tests.runtime.scenes import CONVERSATION, Scene, heard, held_after, looped, opened, spending
+from tests.runtime.test_tools import called
 
 pytestmark = pytest.mark.anyio
 
@@ -177,6 +180,36 @@ async def test_spend_of_the_dead_execution_is_kept() -> None:
             result = await outcome.result
     assert result.metrics is not None
     assert result.metrics.usage.input_tokens.value == 110
+
+
+async def test_every_checkpoint_of_a_later_execution_says_what_earlier_ones_spent() -> None:
+    """Also the one that takes over what is kept: whoever replays it is told the spend that live listeners were told."""
+    hold = Hold()
+
+    @tool(idempotent=True)
+    async def look() -> str:
+        """Look."""
+        await hold.stand()
+        return "seen"
+
+    spent = UsageReport(ModelUsage(output_tokens=5))
+    model = ScriptedModel([spent, *called(("c1", "look", "{}"))], "Seen.")
+    async with MemoryStore() as store:
+        async with opened(model, store=store, tools=[look]) as dying:
+            dying.runtime.submit(CONVERSATION, "Hi")
+            await hold.reached()
+            dying.store.kill()
+        hold.release()
+        async with opened(model, store=store, tools=[look]) as scene, scene.runtime.subscribe(CONVERSATION) as live:
+            await _results(await scene.runtime.recover())
+            await scene.runtime.close()
+            told = {event.event_id: event for event in await heard(live) if isinstance(event, CheckpointEvent)}
+        page = await store.read_events(ReadEvents(conversation_id=CONVERSATION))
+    replayed = [event for entry in page.items for event in fold_events(entry) if event.event_id in told]
+    assert replayed
+    for event in replayed:
+        assert isinstance(event, CheckpointEvent)
+        assert event.metrics.usage == told[event.event_id].metrics.usage
 
 
 async def _decided(decision: RecoveryDecision, **kinds: object) -> tuple[list[RecoveryOutcome], list[RecoveryInput]]:

@@ -2,154 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup, TaskStatus
-from typing_extensions import override
 
-from runlane.bridge import WorkflowTurnDriver
-from runlane.contracts import Id
-from runlane.delivery import DurableEvent, Gap, RuntimeEvent
-from runlane.errors import ProviderError, RunlaneError, StoreUnavailableError
-from runlane.flow import AgentWorkflowDefinition, WorkflowContext, WorkflowNode, WorkflowRoute, define_workflow, route
-from runlane.models import (
-    AnyModelMessage,
-    ChatProvider,
-    FinishReport,
-    FunctionCallDelta,
-    ModelPart,
-    ModelProviderContext,
-    RetryPolicy,
-    TextDelta,
-)
-from runlane.runner import ModelCallRequest
+from runlane.delivery import DurableEvent, EventCursor, Gap, RuntimeEvent
+from runlane.errors import RunlaneError, StoreUnavailableError
+from runlane.models import RetryPolicy
+from runlane.observability import RunEvent
 from runlane.runtime import (
     AgentRuntime,
+    HistoryConfig,
     InputPolicy,
     LoopConfig,
-    ManagedLoopDriver,
     RunsConfig,
     RunTicket,
     RuntimeConfig,
+    SeedPlacement,
     TurnDriver,
 )
-from runlane.store import MemoryStore
+from runlane.store import Applied, MemoryStore
 from runlane.testing import FakeClock, Fault, FaultyStore, StoreCall
 from runlane.tools import ToolDefinition, ToolExecutionContext, tool
+from tests.stateful.lane_model import DRIVERS, Facts, Tap, compaction
+from tests.stateful.lane_reads import requests
 
 CONVERSATIONS = ("a", "b")
-WORDS = 3
-"""Words of one step of the model."""
+LAST = "last"
+"""The key of the input that ends every conversation."""
 
 
 async def settle() -> None:
     """Let every task act until it waits; quicker than asking the event loop, which polls."""
     for _ in range(60):
         await anyio.lowlevel.checkpoint()
-
-
-@dataclass(frozen=True)
-class Asked:
-    """One call of the model.
-
-    Attributes:
-        call_number: From 1, in its execution.
-    """
-
-    messages: tuple[AnyModelMessage, ...]
-    call_number: int
-
-
-class Tap(ChatProvider):
-    """A model that says one word for each that was let out, or all of them once the tap is open.
-
-    Every third call is the last of its run at once; others call a tool first, once or twice. No two calls say the same.
-    """
-
-    provider_id = "tap"
-    model_id = "tap"
-
-    def __init__(self) -> None:
-        self._left = 0
-        self._open = False
-        self._failures = 0
-        self._more = anyio.Event()
-        self.asked: list[Asked] = []
-
-    def let_out(self, words: int) -> None:
-        """Allow so many more words, whoever says them."""
-        self._left += words
-        self._wake()
-
-    def open(self) -> None:
-        """Allow everything, and fail no more."""
-        self._open, self._failures = True, 0
-        self._wake()
-
-    def fail(self) -> None:
-        """Fail instead of saying the next word."""
-        self._failures = 1
-
-    def _wake(self) -> None:
-        self._more.set()
-        self._more = anyio.Event()
-
-    async def word(self) -> None:
-        """Wait until another word may be said."""
-        while not self._open and self._left == 0:
-            await self._more.wait()
-        self._left = max(0, self._left - 1)
-
-    @override
-    @asynccontextmanager
-    async def open_stream(
-        self, messages: Sequence[AnyModelMessage], context: ModelProviderContext, /
-    ) -> AsyncIterator[AsyncIterator[ModelPart]]:
-        number = len(self.asked)
-        self.asked.append(Asked(tuple(messages), context.call_number))
-        # Within a workflow it is the workflow that calls tools.
-        calls_a_tool = bool(context.functions) and context.call_number <= number % 3
-
-        async def parts() -> AsyncGenerator[ModelPart, None]:
-            for word in range(WORDS):
-                await self.word()
-                context.signal.raise_if_cancelled()
-                if self._failures:
-                    self._failures = 0
-                    raise ProviderError("busy", provider="tap", reason="rate-limited", status=429, retryable=True)
-                yield TextDelta(f"<{number}.{word}>")
-            if calls_a_tool:
-                yield FunctionCallDelta(0, id=f"call-{number}", name="note", arguments="{}")
-            yield FinishReport("tool-calls" if calls_a_tool else "stop")
-
-        async with aclosing(parts()) as stream:
-            yield stream
-
-
-def _workflow_driver() -> TurnDriver:
-    """Return a driver whose workflow says what the model says, with up to two notes taken on the way."""
-
-    async def talk(context: WorkflowContext[Any]) -> dict[str, object]:
-        messages: Sequence[AnyModelMessage] = context.state["messages"]  # type: ignore[assignment]
-        said = (await context.model.call(ModelCallRequest(stage="talk", messages=messages))).value
-        if context.visit <= int(said[1 : said.index(".")]) % 3:
-            await context.model.invoke_tool("note", {})
-            return {"again": True}
-        return {"again": False}
-
-    again: WorkflowRoute[Any] = route("talk", when=lambda context: bool(context.state["again"]), budget=9)
-    node: WorkflowNode[Any] = WorkflowNode(id=Id("talk"), run=talk, routes=(again, route(complete=lambda _: "")))
-    workflow = define_workflow(AgentWorkflowDefinition(id=Id("lanes"), start=Id("talk"), nodes=(node,)))
-    return WorkflowTurnDriver(workflow, None, stream_stages=["talk"])
-
-
-DRIVERS: dict[str, Callable[[], TurnDriver]] = {"loop": ManagedLoopDriver, "workflow": _workflow_driver}
-"""Who answers the runs of a world, by name."""
 
 
 @dataclass
@@ -159,9 +51,12 @@ class Seat:
     runtime: AgentRuntime
     store: FaultyStore
     tasks: TaskGroup
+    listeners: TaskGroup
+    killed: bool = False
     leave: anyio.Event = field(default_factory=anyio.Event)
     gone: anyio.Event = field(default_factory=anyio.Event)
-    fail_next: Fault | None = None
+    commits: deque[Fault] = field(default_factory=deque)
+    reads: deque[Fault] = field(default_factory=deque)
 
     def begin(self, work: Callable[[], Awaitable[object]]) -> None:
         """Have the process do something, as long as it lives; races it loses are no failure."""
@@ -173,15 +68,45 @@ class Seat:
         self.tasks.start_soon(do)
 
 
+@dataclass(eq=False)
+class Listener:
+    """Somebody who listens in a process.
+
+    Attributes:
+        run_id: The run listened to; None for all of the conversation.
+        after: Where the listening began; None for what happens from then on.
+        ended: Whether everything was heard that there was to hear, and not only what the process lived to tell.
+    """
+
+    conversation_id: str
+    run_id: str | None = None
+    after: int | EventCursor | None = None
+    events: list[RuntimeEvent] = field(default_factory=list)
+    ended: bool = False
+
+    def cursor(self, place: int = -1) -> EventCursor | None:
+        """Return how far the durable events that were heard go, up to the one at a place; None before the first."""
+        durable = [event for event in self.events if isinstance(event, DurableEvent)]
+        if not durable:
+            return None
+        seen = durable[: place % len(durable) + 1]
+        version = seen[-1].snapshot_version
+        ids = frozenset(event.event_id for event in seen if event.snapshot_version == version)
+        return EventCursor(snapshot_version=version, durable_event_ids=ids)
+
+
 @dataclass
 class World:
     """What a schedule acts on, and what is remembered to judge it by.
 
     Attributes:
-        shares: Whether waiting inputs share a successor.
-        driver: Who answers the runs.
+        inputs: The text of each ticket's input, as it was submitted for the first time.
+        answers: The tickets of every answer to a request for consent, by conversation and request, with the answer.
+        seeds: The texts of each seed that was placed, by conversation and key.
+        early: The calls that were carried out without durable consent.
         heard: What happened, told by whoever heard of it first.
-        listeners: What each listener of each process heard.
+        listeners: Everybody who listens, or did.
+        told: What the observers of all processes were told.
         first: Who heard of a commit first.
         entered: The idempotency key of every call whose handler was entered.
     """
@@ -189,25 +114,52 @@ class World:
     store: MemoryStore
     clock: FakeClock
     tasks: TaskGroup
-    shares: bool
-    driver: TurnDriver
-    tap: Tap = field(default_factory=Tap)
+    facts: Facts = field(default_factory=Facts)
+    tap: Tap = field(init=False)
+    driver: TurnDriver = field(init=False)
+    inputs: dict[RunTicket, str] = field(default_factory=dict)
+    answers: dict[tuple[str, str], list[tuple[bool, RunTicket]]] = field(default_factory=dict)
+    seeds: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    early: list[str] = field(default_factory=list)
     seats: list[Seat] = field(default_factory=list)
     tickets: dict[tuple[str, str], list[RunTicket]] = field(default_factory=dict)
     heard: list[RuntimeEvent] = field(default_factory=list)
-    listeners: list[list[RuntimeEvent]] = field(default_factory=list)
-    first: dict[str, list[RuntimeEvent]] = field(default_factory=dict)
-    entered: list[str | None] = field(default_factory=list)
+    listeners: list[Listener] = field(default_factory=list)
+    told: list[RunEvent] = field(default_factory=list)
+    first: dict[str, Listener] = field(default_factory=dict)
+    entered: list[str] = field(default_factory=list)
 
-    def _note(self) -> ToolDefinition[Any, Any, Any]:
+    def __post_init__(self) -> None:
+        self.tap = Tap(asks=self.facts.asks)
+        self.driver = DRIVERS[self.facts.driver](self.facts)
+
+    def _tools(self) -> list[ToolDefinition[Any, Any, Any]]:
         @tool
         async def note(context: ToolExecutionContext[Any]) -> str:
             """Take a note."""
-            self.entered.append(context.idempotency_key)
+            self.entered.append(str(context.idempotency_key))
             await self.tap.word()
             return "noted"
 
-        return note
+        @tool(needs_approval=True)
+        async def send(context: ToolExecutionContext[Any]) -> str:
+            """Send a mail."""
+            key = str(context.idempotency_key)
+            self.entered.append(key)
+            if not await self._is_agreed(key):
+                self.early.append(key)
+            await self.tap.word()
+            return "sent"
+
+        return [note, send]
+
+    async def _is_agreed(self, key: str) -> bool:
+        """Whether a durable yes to the call of this key is in the store."""
+        for conversation_id in CONVERSATIONS:
+            for asked in await requests(self.store, conversation_id):
+                if f"{asked.run_id}:{asked.request.call_id}" == key and asked.approved:
+                    return True
+        return False
 
     async def sit_down(self, place: int, *, recovers: bool) -> None:
         """Start a process on a place."""
@@ -217,7 +169,10 @@ class World:
         store = FaultyStore(self.store)
         config = RuntimeConfig(
             driver=self.driver,
-            runs=RunsConfig(coalesce_pending=self.shares),
+            observers=(self,),
+            key_reuse=self.facts.reuse,
+            runs=RunsConfig(coalesce_pending=self.facts.shares),
+            history=HistoryConfig(compact=compaction() if self.facts.compacts else None),
             loop=LoopConfig(
                 checkpoint_every_events=2,
                 idle_timeout=60.0,
@@ -225,35 +180,60 @@ class World:
             ),
         )
         runtime = AgentRuntime(
-            store, model=self.tap, tools=[self._note()], config=config, clock=self.clock, recover_on_start=recovers
+            store, model=self.tap, tools=self._tools(), config=config, clock=self.clock, recover_on_start=recovers
         )
         async with anyio.create_task_group() as listeners, runtime, anyio.create_task_group() as tasks:
-            seat = Seat(runtime, store, tasks)
+            seat = Seat(runtime, store, tasks, listeners)
             store.plan = lambda call: _next_fault(seat, call)
             for conversation_id in CONVERSATIONS:
-                listeners.start_soon(self._listen, runtime, conversation_id)
+                seat.listeners.start_soon(self._listen, seat, Listener(conversation_id))
             await settle()
             task_status.started(seat)
             await seat.leave.wait()
             tasks.cancel_scope.cancel()
         seat.gone.set()
 
-    async def _listen(self, runtime: AgentRuntime, conversation_id: str) -> None:
-        own: list[RuntimeEvent] = []
-        self.listeners.append(own)
-        async for event in runtime.subscribe(conversation_id):
-            assert not isinstance(event, Gap)
-            own.append(event)
-            # Every process hears of every commit; here each counts as heard by the first that did.
-            first = self.first.setdefault(event.event_id, own) if isinstance(event, DurableEvent) else own
-            if first is own:
-                self.heard.append(event)
+    def emit(self, event: RunEvent, /) -> None:
+        """Note what an observer is told."""
+        self.told.append(event)
+
+    def listen(self, place: int, listener: Listener) -> None:
+        """Have somebody listen in a process."""
+        seat = self.seats[place]
+        seat.listeners.start_soon(self._listen, seat, listener)
+
+    async def _listen(self, seat: Seat, listener: Listener) -> None:
+        self.listeners.append(listener)
+        after = listener.after
+        while not listener.ended and not seat.killed:
+            try:
+                subscription = seat.runtime.subscribe(listener.conversation_id, run_id=listener.run_id, after=after)
+                async for event in subscription:
+                    assert not isinstance(event, Gap)
+                    self._hear(listener, event)
+                listener.ended = not seat.killed
+            except StoreUnavailableError:
+                # What could not be read is asked for again from where it was left.
+                after = listener.cursor() or listener.after
+                if after is None:
+                    return
+            except RunlaneError:
+                return
+
+    def _hear(self, listener: Listener, event: RuntimeEvent) -> None:
+        listener.events.append(event)
+        if listener.run_id is not None or listener.after is not None:
+            return
+        # Every process hears of every commit; here each counts as heard by the first that did.
+        first = self.first.setdefault(event.event_id, listener) if isinstance(event, DurableEvent) else listener
+        if first is listener:
+            self.heard.append(event)
 
     async def pass_time(self, seconds: float) -> None:
-        """Move the clock, in steps in which everybody acts."""
+        """Move the clock, in steps in which everybody acts: of milliseconds, which are what is kept of a time."""
         steps = 12 if seconds > 0.1 else 1
         for _ in range(steps):
-            self.clock.tick(seconds / steps)
+            self.clock.tick(round(seconds / steps, 3))
             await settle()
 
     async def crash(self, place: int) -> None:
@@ -262,6 +242,7 @@ class World:
 
     async def _see_off(self, seat: Seat, *, killed: bool) -> None:
         if killed:
+            seat.killed = True
             seat.store.kill()
         seat.leave.set()
         await settle()
@@ -274,15 +255,46 @@ class World:
         owners: dict[str, bool] = self.store.driver.owners  # type: ignore[attr-defined]
         owners[self.seats[place].runtime.owner_id] = False
 
-    def submit(self, place: int, conversation_id: str, key: str, policy: InputPolicy = "queue") -> None:
-        """Submit the input that belongs to a key."""
-        ticket = self.seats[place].runtime.submit(conversation_id, f"input {key}", idempotency_key=key, policy=policy)
+    def submit(
+        self, place: int, conversation_id: str, key: str, policy: InputPolicy = "queue", *, text: str | None = None
+    ) -> None:
+        """Submit the input that belongs to a key, or another one under it."""
+        said = text or f"input {key} of {conversation_id}"
+        ticket = self.seats[place].runtime.submit(conversation_id, said, idempotency_key=key, policy=policy)
+        self.inputs.setdefault(ticket, said)
         self.tickets.setdefault((conversation_id, key), []).append(ticket)
 
-    async def run_of(self, conversation_id: str, *, state: str) -> tuple[str, int] | None:
-        """Return id and revision of the first active run in a state."""
+    async def answer(self, place: int, conversation_id: str, *, newest: bool, approved: bool) -> None:
+        """Answer the newest or the oldest request for consent, whether or not it was answered before."""
+        if asked := await requests(self.store, conversation_id):
+            approval_id = asked[-1 if newest else 0].request.approval_id
+            ticket = self.seats[place].runtime.respond_to_approval(conversation_id, approval_id, approved=approved)
+            self.answers.setdefault((conversation_id, approval_id), []).append((approved, ticket))
+
+    async def seed(self, place: int, conversation_id: str, key: str, placement: SeedPlacement) -> None:
+        """Put messages into a conversation, or try to do so again."""
+        texts = tuple(f"seed {key} {number}" for number in range(2))
+        outcome = await self.seats[place].runtime.seed(conversation_id, texts, seed_key=key, placement=placement)
+        assert isinstance(outcome, Applied)
+        self.seeds[conversation_id, key] = texts
+
+    async def run_of(self, conversation_id: str, *, state: str | None = None) -> tuple[str, int] | None:
+        """Return id and revision of the first active run, or of the first in a state."""
         active = await self.store.list_active_runs(conversation_id)
-        return next(((run.id, run.revision) for run in active if run.state == state), None)
+        return next(((run.id, run.revision) for run in active if state in {run.state, None}), None)
+
+    async def begin(self) -> None:
+        """Start two processes; one of them has answered what lies in the past."""
+        for place in range(2):
+            await self.sit_down(place, recovers=False)
+        self.tap.open()
+        for number in range(self.facts.past):
+            for conversation_id in CONVERSATIONS:
+                self.submit(0, conversation_id, f"past {number}")
+            await settle()
+            while not all(tickets[-1].result.done for tickets in self.tickets.values()):
+                await self.pass_time(0.05)
+        self.tap.close()
 
     async def finish(self) -> None:
         """Crash everybody, then let one last process answer everything that was admitted."""
@@ -292,13 +304,24 @@ class World:
         await self.sit_down(0, recovers=True)
         admitted = [key for key, tickets in self.tickets.items() if any(map(is_admitted, tickets))]
         with anyio.fail_after(60):
-            for conversation_id, key in admitted:
+            self._listen_again()
+            for conversation_id, key in [*admitted, *((each, LAST) for each in CONVERSATIONS)]:
                 self.submit(0, conversation_id, key)
                 while not self.tickets[conversation_id, key][-1].result.done:
                     await self.pass_time(0.05)
             while any([await self.store.list_active_runs(conversation_id) for conversation_id in CONVERSATIONS]):
                 await self.pass_time(0.05)
         await self._see_off(self.seats.pop(), killed=False)
+
+    def _listen_again(self) -> None:
+        """Have everybody go on who listened to a process that is gone, and some begin from the beginning."""
+        for number, old in enumerate(self.listeners[: 2 * len(CONVERSATIONS)]):
+            cursor = old.cursor(number)
+            self.listen(0, Listener(old.conversation_id, after=0 if cursor is None else cursor))
+            self.listen(0, Listener(old.conversation_id, after=0 if cursor is None else cursor.snapshot_version))
+        for (conversation_id, _), tickets in self.tickets.items():
+            if is_admitted(tickets[0]):
+                self.listen(0, Listener(conversation_id, run_id=tickets[0].run_id, after=0))
 
 
 def is_admitted(ticket: RunTicket) -> bool:
@@ -307,12 +330,5 @@ def is_admitted(ticket: RunTicket) -> bool:
 
 
 def _next_fault(seat: Seat, call: StoreCall) -> Fault | None:
-    if call.method != "apply":
-        return None
-    fault, seat.fail_next = seat.fail_next, None
-    return fault
-
-
-def lost_reply() -> Fault:
-    """The next commit of a process is carried out and its reply is lost."""
-    return Fault(when="after", error=StoreUnavailableError("the reply was lost"))
+    faults = seat.commits if call.method == "apply" else seat.reads
+    return faults.popleft() if faults else None

@@ -205,6 +205,7 @@ class Acquisition:
                 expected_revision=revision + 1,
                 ownership=ownership,
                 patch=DraftPatch(keep=len(self._left.kept)),
+                usage=run.usage,
             )
         )
         if isinstance(prompt, StepPrompt) and self._begins_with_step():

@@ -34,6 +34,7 @@ from runlane.records import (
     ProviderEnvelope,
     Run,
     RunMetrics,
+    RunState,
     ToolCallPart,
     ToolOutcome,
     ToolResultPart,
@@ -42,6 +43,7 @@ from runlane.records import (
 from runlane.runtime._courier import Courier
 from runlane.store import (
     AcceptInput,
+    AcquireRun,
     Applied,
     CancelRun,
     CheckpointRunAssistant,
@@ -50,6 +52,8 @@ from runlane.store import (
     Delta,
     Duplicate,
     RecordRunOperation,
+    RecoverRun,
+    RequestRunInterrupt,
 )
 
 __all__ = ["Publishing", "RunVoice", "duplicate_events", "durable_events"]
@@ -59,6 +63,15 @@ _TOOL_STATUS: Final[dict[ToolOutcome, Literal["completed", "failed", "interrupte
     "error": "failed",
     "interrupted": "interrupted",
 }
+
+_MADE: Final[dict[type[Command], RunState]] = {
+    AcceptInput: "queued",
+    AcquireRun: "running",
+    RequestRunInterrupt: "interrupt_requested",
+    CancelRun: "cancelled",
+    CommitRunTerminal: "superseded",
+}
+"""What a command makes of the runs it changes; of an ending one, of those that its run absorbed."""
 
 
 class Extras(TypedDict, total=False):
@@ -103,12 +116,14 @@ class Publishing:
 def durable_events(
     conversation_id: str, command: Command, applied: Applied, /, **extras: Unpack[Extras]
 ) -> list[DurableEvent]:
-    """Return what an applied command tells, in order."""
+    """Return what an applied command tells, in order.
+
+    A command that was sent twice is answered with its runs as they are by now; what is told is what it made of them.
+    """
     delta = applied.delta
     match command:
         case AcceptInput():
-            run = delta.runs[-1]
-            return _admission(run, command.input, delta)
+            return _admission(command, delta)
         case CheckpointRunAssistant():
             return _checkpoint(conversation_id, command, delta, extras)
         case RecordRunOperation():
@@ -121,13 +136,12 @@ def durable_events(
             )
             return [event]
         case CommitRunTerminal():
-            absorbed = (run for run in delta.runs if run.id != command.run_id)
-            end = _terminal(command.run_id, delta, extras, command.assistant)
-            return [*(_state(run, delta) for run in absorbed), *end]
+            absorbed = [run for run in delta.runs if run.id != command.run_id]
+            return [*_states(command, absorbed, delta), *_terminal(command.run_id, delta, extras, command.assistant)]
         case CancelRun():
-            return [*(_state(run, delta) for run in delta.runs), *_terminal(command.run_id, delta, extras)]
+            return [*_states(command, delta.runs, delta), *_terminal(command.run_id, delta, extras)]
         case _:
-            return [_state(run, delta) for run in delta.runs]
+            return _states(command, delta.runs, delta)
 
 
 def duplicate_events(duplicate: Duplicate, /) -> list[DurableEvent]:
@@ -153,27 +167,37 @@ def duplicate_events(duplicate: Duplicate, /) -> list[DurableEvent]:
     ]
 
 
-def _admission(run: Run, message: Message, delta: Delta) -> list[DurableEvent]:
+def _admission(command: AcceptInput, delta: Delta) -> list[DurableEvent]:
+    run = delta.runs[-1] if command.coalesce_into_run_id is not None else command.run
     event = AdmissionEvent(
         conversation_id=run.conversation_id,
         run_id=run.id,
-        emitted_at=run.updated_at,
+        emitted_at=command.at,
         snapshot_version=delta.version,
-        input=message,
+        input=command.input,
         run=run,
         assistant=placeholder_for(run),
     )
-    return [event, _state(run, delta)]
+    return [event, *_states(command, [run], delta)]
 
 
-def _state(run: Run, delta: Delta) -> RunStateEvent:
-    return RunStateEvent(
-        conversation_id=run.conversation_id,
-        run_id=run.id,
-        emitted_at=run.updated_at,
-        snapshot_version=delta.version,
-        state=run.state,
-    )
+def _states(command: Command, runs: Iterable[Run], delta: Delta) -> list[DurableEvent]:
+    """Return what a command made of runs, if it is one that changes their state."""
+    state = _MADE.get(type(command))
+    if isinstance(command, RecoverRun):
+        state = "queued" if command.action == "requeue" else "abandoned"
+    if state is None:
+        return []
+    return [
+        RunStateEvent(
+            conversation_id=run.conversation_id,
+            run_id=run.id,
+            emitted_at=command.at,
+            snapshot_version=delta.version,
+            state=state,
+        )
+        for run in runs
+    ]
 
 
 def _checkpoint(
