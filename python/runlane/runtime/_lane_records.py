@@ -85,6 +85,7 @@ class LaneRecords:
         self._chain = RecordChain()
         self._bytes = 0
         self._has_runs = False
+        self._omits = False
         self._held: dict[str, Message] = {}
         self._begun: str | None = None
         self._shown: list[Message] = []
@@ -272,13 +273,18 @@ class LaneRecords:
         """Apply a change: hold inputs back, and show every run that ended, in order.
 
         What a change puts into the conversation without a run, a seed or a summary, has a place that the change does
-        not tell: then everything is read again.
+        not tell: then everything is read again. So it is once a run ends behind which
+        something was left out.
         """
         ended = [run for run in delta.runs if not run.is_active]
         if not (delta.messages or delta.removed or ended):
             return
         inputs = {message_id for run in delta.runs for message_id in run.input_message_ids}
-        if delta.removed or any(message.run_id is None and message.id not in inputs for message in delta.messages):
+        if (
+            delta.removed
+            or self._omits
+            or any(message.run_id is None and message.id not in inputs for message in delta.messages)
+        ):
             self._forget()
             return
         answers: dict[str, Message] = {}
@@ -296,6 +302,9 @@ class LaneRecords:
         """Show an ended run; False if something of it is missing here."""
         if run.terminal_reason == "absorbed":
             return True
+        if self._shown and self._begun != run.id:
+            # It was ended without its turn while another run has its own: its place is behind that one's answer.
+            return False
         if not self.begin(run):
             return False
         self._shown = []
@@ -317,6 +326,7 @@ class LaneRecords:
         self._forget()
         active = await store.list_active_runs(self._conversation_id)
         waiting = {message_id for run in active for message_id in run.input_message_ids}
+        begun = {message_id for run in active if run.execution_sequence for message_id in run.input_message_ids}
         newest_first: list[StoredMessage] = []
         before: str | None = None
         while True:
@@ -329,7 +339,7 @@ class LaneRecords:
             if before is None or self._is_enough(newest_first):
                 break
         head = await store.load_head(self._conversation_id)
-        self._fill(newest_first, waiting)
+        self._fill(newest_first, waiting, begun)
         return head.version == self._version
 
     def _is_enough(self, newest_first: list[StoredMessage]) -> bool:
@@ -339,10 +349,15 @@ class LaneRecords:
             or any(message.role == "summary" for message in newest_first)
         )
 
-    def _fill(self, newest_first: list[StoredMessage], waiting: set[str]) -> None:
+    def _fill(self, newest_first: list[StoredMessage], waiting: set[str], begun: set[str]) -> None:
+        """Take what was read; what stands behind a run that began and has not ended is none of that run's business."""
+        is_behind = False
         for stored in reversed(newest_first):
+            is_behind = is_behind or stored.message_id in begun
             if stored.message_id in waiting:
                 self._held[stored.message_id] = Message.model_validate_json(stored.body)
+            elif is_behind:
+                self._omits = True
             else:
                 self._has_runs = self._has_runs or stored.run_id is not None or stored.role == "summary"
                 self._append(stored.message_id, stored.body)
