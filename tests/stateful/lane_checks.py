@@ -285,14 +285,15 @@ async def _check_listeners(world: World) -> None:
         recorded = {
             event.event_id: event
             for event in ledgers[listener.conversation_id]
-            if listener.run_id in {None, event.run_id} and _is_behind(event, listener)
+            if listener.run_id in {None, event.run_id}
         }
+        behind = [event for event in recorded.values() if _is_behind(event, listener)]
         last = versions[-1] if versions else 0
-        due = [each for each, event in recorded.items() if listener.ended or event.snapshot_version < last]
-        assert set(due) <= set(ids)
+        assert {event.event_id for event in behind if listener.ended or event.snapshot_version < last} <= set(ids)
         known = [event for event in durable if event.event_id in recorded]
         assert [event.event_id for event in known] == [each for each in recorded if each in ids]
         assert all(_tells_the_same(event, recorded[event.event_id]) for event in known)
+        assert listener.after is None or all(_is_behind(event, listener) for event in known)
         # A repeated key is told the first admission and the state of its run again, which is no entry of the ledger.
         unrecorded = set(ids) - set(recorded)
         assert all(":admission:" in event_id or ":run-state:" in event_id for event_id in unrecorded)
@@ -312,9 +313,8 @@ def _is_behind(event: DurableEvent, listener: Listener) -> bool:
         case int() as version:
             return event.snapshot_version > version
         case cursor:
-            return (event.snapshot_version, 1) > (cursor.snapshot_version or 0, 0) and (
-                event.event_id not in cursor.durable_event_ids
-            )
+            is_seen = event.event_id in cursor.durable_event_ids
+            return event.snapshot_version >= (cursor.snapshot_version or 0) and not is_seen
 
 
 def _tells_the_same(event: DurableEvent, recorded: DurableEvent) -> bool:
