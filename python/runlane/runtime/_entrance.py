@@ -45,7 +45,10 @@ class Entrance:
         self._core = core
         self._lane = lane
         self.accept = accept
-        self._signal = CancelToken() if work.item is None else work.item.token
+        self._signal = CancelToken()
+        if work.item is not None:
+            work.item.keeps_place = True
+            self._signal = work.item.token
         self._acquisition = Acquisition(core, lane, work, self._signal)
         self._acquired: Acquired | None = None
         self._is_open = False
@@ -62,11 +65,11 @@ class Entrance:
             and Preparation.is_immediate(core)
         )
 
-    async def commit(self, settled: Callable[[Outcome], None], /) -> Outcome | None:
+    async def commit(self, settled: Callable[[tuple[Outcome, ...]], None], /) -> Outcome | None:
         """Try it once.
 
         Args:
-            settled: Called with the outcome of the admission before anything is told, if there is one.
+            settled: As in `ConversationLane.commit`; the first outcome is that of the admission.
 
         Returns:
             The outcome of the admission; None if the input has to be admitted by itself.
@@ -80,9 +83,7 @@ class Entrance:
                 commands = self._foresee()
                 if commands is None or self._prompt is None:
                     return None
-                outcomes = await self._lane.carry_out(
-                    commands, settled=lambda outcomes: self._settle(outcomes, settled)
-                )
+                outcomes = await self._lane.carry_out(commands, settled=settled)
         except (StoreCommitUnknownError, ConversationPurgedError):
             records.mistaken(message_id)
             raise
@@ -130,9 +131,3 @@ class Entrance:
             records.mistaken(accept.input.id)
             return None
         return [replace(accept, expected_version=version), *commands]
-
-    @staticmethod
-    def _settle(outcomes: tuple[Outcome, ...], settled: Callable[[Outcome], None]) -> None:
-        first, last = outcomes[0], outcomes[-1]
-        if isinstance(last, Applied | Duplicate):
-            settled(first)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import anyio
 
 from runlane.contracts import CancelToken, stray_ends
@@ -35,30 +37,18 @@ def enqueue(core: RuntimeCore, lanes: LaneTable, work: Work, /) -> ConversationL
         UsageError: The conversation has something underway in another lane.
     """
     run = work.run
-    key = (run.conversation_id, run.id)
     conversation = core.conversations.enter(run.conversation_id, work.lane)
     lane = lanes.hold(run.conversation_id)
-    execution = _Execution(core, lane, work, conversation.offers)
-
-    def end() -> None:
-        core.here.pop(key, None)
-        work.item = None  # it leads back to its work: what has ended is freed at once, and no collector looks for it
-        conversation.offers.withdraw(run.id)
-        if work.batch is not None:
-            work.batch.close()
-        lanes.release(lane)
-        core.conversations.leave(run.conversation_id)
-
+    execution = _Execution(core, lanes, lane, work, conversation.offers)
     work.item = LaneItem(
         create=execution.create,
         execute=execution.execute,
         accepted=work.accepted,
         result=work.result,
         priority=run.queue_priority,
-        on_end=end,
-        keeps_place=work.entry is not None,
+        on_end=execution.end,
     )
-    core.here[key] = work
+    core.here[run.conversation_id, run.id] = work
     core.lanes.put(work.lane, work.item)
     return lane
 
@@ -66,12 +56,26 @@ def enqueue(core: RuntimeCore, lanes: LaneTable, work: Work, /) -> ConversationL
 class _Execution:
     """The two halves a lane runs: create is the acquisition, execute the rest."""
 
-    def __init__(self, core: RuntimeCore, lane: ConversationLane, work: Work, offers: Offers) -> None:
+    __slots__ = ("_core", "_lane", "_lanes", "_offers", "_turn", "_work")
+
+    def __init__(self, core: RuntimeCore, lanes: LaneTable, lane: ConversationLane, work: Work, offers: Offers) -> None:
         self._core = core
+        self._lanes = lanes
         self._lane = lane
         self._work = work
         self._offers = offers
         self._turn: LiveTurn | None = None
+
+    def end(self) -> None:
+        """Let go of what was held for the run."""
+        core, work, lane = self._core, self._work, self._lane
+        core.here.pop((lane.conversation_id, work.run.id), None)
+        work.item = None  # it leads back to its work: what has ended is freed at once, and no collector looks for it
+        self._offers.withdraw(work.run.id)
+        if work.batch is not None:
+            work.batch.close()
+        self._lanes.release(lane)
+        core.conversations.leave(lane.conversation_id)
 
     async def create(self, signal: CancelToken) -> Acquired | RunResult:
         self._offers.withdraw(self._work.run.id)
@@ -93,7 +97,7 @@ class _Execution:
         conversation_id, run_id = self._lane.conversation_id, self._work.run.id
         core = self._core
         show = Showing(core.config, self._work).inputs
-        inbox = Inbox(self._offers, run_id, lambda other: core.waits(conversation_id, other), show)
+        inbox = Inbox(self._offers, run_id, partial(core.waits, conversation_id), show)
         try:
             with core.interrupt_watch.watch(acquired.writer, signal):
                 ending = await self._answer(acquired, signal, inbox)

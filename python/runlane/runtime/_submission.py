@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
@@ -30,8 +31,9 @@ from runlane.runtime._inputs import RuntimeInput
 from runlane.runtime._lane import ConversationLane
 from runlane.runtime._lane_table import LaneTable
 from runlane.runtime._policies import ABORTS, ChoosePolicy, InputPolicy, SubmittedInput, check_policy, priority_of
+from runlane.runtime._promise import Promise
 from runlane.runtime._settling import answering_view, result_from_view
-from runlane.runtime._tickets import Admission, Listening, RecordIds, RunTicket
+from runlane.runtime._tickets import Admission, RecordIds, RunResult, RunTicket
 from runlane.runtime._work import Batch, Work
 from runlane.store import AcceptInput, Applied, Conflict, Duplicate, NotFound, Outcome, RunView, Store
 
@@ -115,7 +117,7 @@ class Submissions:
         ticket = submission.ticket
         self._tasks = tasks
         self._tickets[conversation_id, key] = (ticket, given.input)
-        ticket.result.then(lambda _: self._tickets.pop((conversation_id, key), None))
+        ticket.result.then(partial(self._forget, (conversation_id, key)))
         door = self._doors.get(conversation_id)
         if door is not None:
             door.append(submission)
@@ -124,6 +126,9 @@ class Submissions:
         if self._core.config.runs.preflight is not None or not self._enter_idle(submission):
             tasks.start_soon(self._admit_all, conversation_id, name=f"admissions {conversation_id}")
         return ticket
+
+    def _forget(self, key: tuple[str, str], _: Promise[RunResult]) -> None:
+        self._tickets.pop(key, None)
 
     def _enter(self, given: SubmittedInput, ids: RecordIds, policy: InputPolicy | None) -> Submission:
         """Choose how an input goes on, and have its conversation underway."""
@@ -146,22 +151,17 @@ class Submissions:
         )
 
     def _ticket(self, given: SubmittedInput, ids: RecordIds) -> RunTicket:
-        return RunTicket(
-            given.conversation_id, given.idempotency_key, ids.run_id, self._listener(given.conversation_id)
+        return RunTicket(given.conversation_id, given.idempotency_key, ids.run_id, self._listen)
+
+    def _listen(self, conversation_id: str, run_id: str, after: int | None, /) -> Subscription:
+        return Subscription(
+            self._store,
+            self._core.publishing.hub,
+            conversation_id,
+            run_id=run_id,
+            after=after,
+            capacity=self._core.config.delivery.capacity,
         )
-
-    def _listener(self, conversation_id: str) -> Listening:
-        def listen(run_id: str, after: int | None, /) -> Subscription:
-            return Subscription(
-                self._store,
-                self._core.publishing.hub,
-                conversation_id,
-                run_id=run_id,
-                after=after,
-                capacity=self._core.config.delivery.capacity,
-            )
-
-        return listen
 
     def _asks_who(self, given: SubmittedInput, ticket: RunTicket) -> bool:
         """Whether an input is judged by who gives it, so that it may not share what became of an earlier one yet."""
@@ -259,11 +259,9 @@ class Submissions:
         except Exception:  # noqa: BLE001 - the admission meets it again, and rejects the ticket
             return False
         work = Work(run=accept.run, context=submission.context, lane=submission.lane)
-        lane: ConversationLane
-        entrance: Entrance
-        work.entry = lambda: self._admit_idle(lane, submission, entrance)
         lane = enqueue(core, self._lanes, work)
-        submission.entrance = entrance = Entrance(core, lane, work, accept)
+        submission.entrance = Entrance(core, lane, work, accept)
+        work.entry = partial(self._admit_idle, lane, submission, submission.entrance)
         return True
 
     async def _admit(self, lane: ConversationLane, submission: Submission) -> None:
@@ -276,7 +274,7 @@ class Submissions:
                 accept = self._command(submission, self._message(submission))
             else:
                 accept = entrance.accept
-                outcome = await entrance.commit(lambda outcome: self._admitted(ticket, accept, outcome))
+                outcome = await entrance.commit(partial(self._admitted, ticket, accept))
             if outcome is None:
                 outcome = await self._commit(lane, submission, accept)
             while submission.joins is not None and isinstance(outcome, Conflict | NotFound):
@@ -288,9 +286,8 @@ class Submissions:
             ticket.reject(error)
 
     async def _commit(self, lane: ConversationLane, submission: Submission, accept: AcceptInput) -> Outcome:
-        ticket = submission.ticket
-        outcomes = await lane.commit([accept], settled=lambda outcomes: self._admitted(ticket, accept, outcomes[-1]))
-        return outcomes[-1]
+        outcomes = await lane.commit([accept], settled=partial(self._admitted, submission.ticket, accept))
+        return outcomes[0]
 
     def _begin_anew(self, submission: Submission) -> None:
         """Leave a successor that cannot be joined any more."""
@@ -334,8 +331,11 @@ class Submissions:
             coalesce_into_run_id=None if joins is None else joins.run.id,
         )
 
-    def _admitted(self, ticket: RunTicket, command: AcceptInput, outcome: Outcome) -> None:
-        """Settle `admission`, before anything is told."""
+    def _admitted(self, ticket: RunTicket, command: AcceptInput, outcomes: tuple[Outcome, ...]) -> None:
+        """Settle `admission`, before anything is told; not if what was to be committed with the input was refused."""
+        outcome = outcomes[0]
+        if not isinstance(outcomes[-1], Applied | Duplicate):
+            return
         if isinstance(outcome, Applied):
             run, version = outcome.delta.runs[-1], outcome.delta.version
             ticket.admit(

@@ -102,7 +102,7 @@ class RunResult:
 class Listening(Protocol):
     """How a ticket starts to listen."""
 
-    def __call__(self, run_id: str, after: int | None, /) -> Subscription: ...
+    def __call__(self, conversation_id: str, run_id: str, after: int | None, /) -> Subscription: ...
 
 
 class RunTicket:
@@ -163,7 +163,7 @@ class RunTicket:
         after = None
         if self.admission.done and self.admission.error is None:
             after = self._replay_from
-        subscription = self._listen(self._run_id, after)
+        subscription = self._listen(self.conversation_id, self._run_id, after)
         if self.result.done:
             subscription.close_source()
         elif self._subscriptions is None:
