@@ -20,8 +20,6 @@ from runlane.store._transaction import RECORDED_AS
 __all__ = ["Told", "check_runs", "require"]
 
 _RULES: Final[dict[Transition, RunTransition]] = {RECORDED_AS[kind]: rule for kind, rule in TRANSITIONS.items()}
-_BRINGS: Final[frozenset[Transition]] = frozenset({"accept", "checkpoint", "terminal", "cancel", "compact"})
-"""Transitions that name a message."""
 
 
 def require(condition: object, field: str, problem: str, /) -> None:
@@ -142,8 +140,6 @@ class Told:
         for index, absorbed in enumerate(record.absorbed or ()):
             where = f"{place}.absorbed.{index}"
             self._life(where, absorbed.run_id).absorb(where, event.version, absorbed, record.run_id)
-        names = record.message is not None or (record.type not in _BRINGS and record.action != "abandon")
-        require(names, f"{place}.message", f"{record.type} names a message")
         for reference in record.brought:
             self._bring(place, reference)
         if record.type == "accept":

@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 import anyio
 
-from runlane.canonical import canonical_record_json
+from runlane.canonical import canonical_record_hash, canonical_record_json
 from runlane.errors import (
     ArchiveInvalidError,
     ConversationPurgedError,
@@ -402,6 +402,8 @@ _CONTRADICTIONS: Final[tuple[tuple[str, object, str], ...]] = (
     ("events.0.payload.seed_key", "", "events.0.payload.seed_key"),
     ("events.1.payload.message.sha256", "0" * 64, "events.1.payload.message"),
     ("events.1.payload.secret", 1, "events.1.payload.secret"),
+    ("events.16.payload.message.parts", ..., "events.16.payload.message"),
+    ("events.12.payload.message", ..., f"{_MESSAGES}"),
     ("events.7.payload.removed", ["a-in", "a-out", "nobody"], "events.7.payload.removed"),
     ("events.1.event_id", "x" * 600, "events.1.event_id"),
     ("events.1.occurred_at", "1700000000", "events.1.occurred_at"),
@@ -422,6 +424,42 @@ async def an_archive_that_contradicts_itself_is_refused(store: Store) -> None:
         broken = {**document, "projections": [*document["projections"], more]}
         error = await refused(store.import_conversation(canonical_record_json(broken)), ArchiveInvalidError)
         same(error.field, "projections.1.archive_type", f"the place of {error}")
+
+
+def _forge(document: dict[str, Any], index: int, **facts: object) -> None:
+    """Change a message and the hash by which the ledger names it."""
+    message = document["projections"][0]["messages"][index]["message"]
+    message |= facts
+    sha256 = canonical_record_hash(message)
+    for event in document["events"]:
+        named = [event["payload"].get("message"), *event["payload"].get("messages", ())]
+        for reference in named:
+            if reference and reference["id"] == message["id"]:
+                reference["sha256"] = sha256
+
+
+@store_check()
+async def a_forged_archive_is_refused(store: Store) -> None:
+    """Several changes that hide each other, hashes included, do not hide what cannot have happened."""
+    document = _document(await _told())
+    order = [one["message"]["id"] for one in document["projections"][0]["messages"]]
+    owned, failed, twice = deepcopy(document), deepcopy(document), deepcopy(document)
+    _forge(owned, 0, run_id="a")
+    _forge(failed, order.index("b-out"), status="failed")
+    twice["events"][12]["payload"]["absorbed"] = [{"run_id": "d", "revision": 1}, {"run_id": "d", "revision": 2}]
+    _change(twice, f"{_RUNS}.3.run.revision", 2)
+    cases = (
+        (owned, f"{_MESSAGES}.0.message.run_id"),
+        (failed, f"{_RUNS}.1.run.assistant_message_id"),
+        (twice, "events.12.payload.absorbed.1"),
+    )
+    for forged, field in cases:
+        error = await refused(store.import_conversation(canonical_record_json(forged)), ArchiveInvalidError)
+        same(error.field, field, f"the place of {error}")
+    await _empty(store)
+    _forge(document, order.index("b-out"), parts=[{"type": "text", "text": "another answer"}])
+    await store.import_conversation(canonical_record_json(document))
+    await check_conversation(store, "c1")
 
 
 @store_check()
@@ -497,6 +535,7 @@ ARCHIVE_CHECKS: Final[tuple[StoreCheck, ...]] = (
     what_may_be_skipped_is_kept,
     a_gap_is_refused_by_the_import,
     an_archive_that_contradicts_itself_is_refused,
+    a_forged_archive_is_refused,
     an_archive_made_by_hand_is_held_to_the_same_rules,
     one_of_several_imports_wins,
     an_import_and_an_input_exclude_each_other,
