@@ -443,12 +443,17 @@ async def a_forged_archive_is_refused(store: Store) -> None:
     """Several changes that hide each other, hashes included, do not hide what cannot have happened."""
     document = _document(await _told())
     order = [one["message"]["id"] for one in document["projections"][0]["messages"]]
-    owned, failed, twice = deepcopy(document), deepcopy(document), deepcopy(document)
+    owned, failed, twice, stray, again = (deepcopy(document) for _ in range(5))
     _forge(owned, 0, run_id="a")
     _forge(failed, order.index("b-out"), status="failed")
     twice["events"][12]["payload"]["absorbed"] = [{"run_id": "d", "revision": 1}, {"run_id": "d", "revision": 2}]
     _change(twice, f"{_RUNS}.3.run.revision", 2)
+    message = {**document["projections"][0]["messages"][0]["message"], "id": "stray"}
+    stray["projections"][0]["messages"].append({"message": message, "position": 0, "version": 1})
+    again["events"][0]["payload"]["messages"] *= 2
     cases = (
+        (stray, f"{_MESSAGES}.{len(order)}"),
+        (again, "events.0.payload.message"),
         (owned, f"{_MESSAGES}.0.message.run_id"),
         (failed, f"{_RUNS}.1.run.assistant_message_id"),
         (twice, "events.12.payload.absorbed.1"),
