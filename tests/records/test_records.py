@@ -1,5 +1,7 @@
 """Records are frozen, strict, and refuse to contradict themselves."""
 
+import sys
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, get_args
 from zoneinfo import ZoneInfo
@@ -7,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import TypeAdapter, ValidationError
+from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from runlane.errors import InvalidValueError
 from runlane.records import (
@@ -15,6 +17,7 @@ from runlane.records import (
     ConversationHead,
     Message,
     Part,
+    ProviderEnvelope,
     Run,
     RunOperation,
     RunState,
@@ -343,3 +346,31 @@ def test_bad_public_input_names_its_field() -> None:
     assert caught.value.__cause__ is None
     part = TextPart(text="x")
     assert validated(TextPart, part, argument="part") is part
+
+
+def _python_calls(work: Callable[[], object]) -> int:
+    """Count the Python functions that are entered."""
+    entered = 0
+
+    def note(_frame: object, event: str, _argument: object) -> None:
+        nonlocal entered
+        entered += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return entered
+
+
+def test_json_in_a_record_is_dumped_as_it_is_without_a_call_for_each_value() -> None:
+    """An output with a thousand values is written by a handful of calls, nulls within it kept."""
+    rows: list[JsonValue] = [{"id": 2**70 + number, "none": None, "x": [-0.0, True]} for number in range(250)]
+    part = ToolResultPart(call_id="c", tool_name="t", outcome="success", output=rows)
+    dumped = part.to_json()["output"]
+    assert repr(dumped) == repr(rows)
+    assert dumped is not part.output
+    envelope = ProviderEnvelope(provider="google", data={"rows": rows})
+    assert max(_python_calls(part.to_json), _python_calls(envelope.to_json)) < 50

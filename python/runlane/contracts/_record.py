@@ -6,13 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict, JsonValue, SerializeAsAny
 from typing_extensions import override
 
 __all__ = ["JsonObject", "ModelUsage", "Record"]
 
-JsonObject: TypeAlias = dict[str, JsonValue]
-"""A JSON object. Treat it as read-only once it is part of a record."""
+JsonObject: TypeAlias = SerializeAsAny[dict[str, JsonValue]]
+"""A JSON object. Treat it as read-only once it is part of a record.
+
+A record is dumped without asking of each value in it once more whether it is JSON.
+"""
 
 
 class Record(BaseModel):

@@ -8,6 +8,7 @@ from pydantic import (
     AnyUrl,
     Field,
     JsonValue,
+    SerializeAsAny,
     SerializerFunctionWrapHandler,
     StrictBool,
     TypeAdapter,
@@ -114,7 +115,7 @@ class ToolCallPart(Record):
     call_id: RecordId
     tool_name: NonEmpty
     arguments: Text
-    input: JsonValue = None
+    input: SerializeAsAny[JsonValue] = None
     provider: ProviderEnvelope | None = None
 
     @property
@@ -138,7 +139,7 @@ class ToolResultPart(Record):
     call_id: RecordId
     tool_name: NonEmpty
     outcome: ToolOutcome
-    output: JsonValue = None
+    output: SerializeAsAny[JsonValue] = None
 
     @property
     def has_output(self) -> bool:

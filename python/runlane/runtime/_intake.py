@@ -28,7 +28,7 @@ from runlane.records import (
     validated,
 )
 from runlane.runtime._announcing import RunVoice
-from runlane.runtime._draft import Draft, check_storable
+from runlane.runtime._draft import Draft
 from runlane.runtime._files import FilesConfig, keep_file
 from runlane.runtime._pairing import Pairing
 from runlane.runtime._turn import TurnPart
@@ -70,6 +70,8 @@ class Intake:
     def take(self, part: ModelPart | TurnPart, /) -> Awaitable[None] | None:
         """Take a part; returns what is left to await, if anything is.
 
+        Tool traffic from outside is checked before (`check_tool_part`); what the runtime made itself can be stored.
+
         Raises:
             InvalidValueError: The part has no stored form, or does not fit the calls of the answer.
             ModelProtocolError: It is no part of a response.
@@ -93,7 +95,6 @@ class Intake:
             self._voice.reasoning(thought, self._draft.add_reasoning(thought, self.provider_id))
             return None
         if isinstance(part, ToolCallPart | ToolResultPart | ToolApprovalRequestPart | ToolApprovalResponsePart):
-            check_storable(part, part.type)
             self._pairing.take(part)
             self._draft.put(part)
             if isinstance(part, ToolCallPart | ToolResultPart):

@@ -25,6 +25,7 @@ from runlane.records import (
     ToolResultPart,
     validated,
 )
+from runlane.runtime._draft import check_storable
 from runlane.runtime._left_open import LeftOpen
 
 __all__ = ["Pairing", "check_names", "check_tool_part"]
@@ -38,13 +39,16 @@ _LONGEST_ID: Final = 500
 
 
 def check_tool_part(part: object, /) -> None:
-    """Refuse a part of tool traffic that was made around its own checks: it could be written, and never read again.
+    """Refuse a part of tool traffic that has no stored form, or was made around its own checks.
+
+    The latter could be written, and never read again.
 
     Raises:
         InvalidValueError: A field is malformed; names it.
     """
     if isinstance(part, _TOOL_PARTS):
         validated(type(part), part.__dict__, argument="part")
+        check_storable(part, part.type)
 
 
 class Pairing:
