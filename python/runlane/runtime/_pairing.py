@@ -56,15 +56,25 @@ class Pairing:
 
     def __init__(self, left: LeftOpen, /) -> None:
         """Begin with what an earlier execution left, and with the calls of other runs that this one is to answer."""
-        kept = left.kept
-        calls = (*left.open_calls, *(entry.call for entry in left.unanswered))
-        given = {part.approval_id for part in kept if isinstance(part, ToolApprovalResponsePart)}
-        requests = [part for part in kept if isinstance(part, ToolApprovalRequestPart)]
-        self._known = {*left.asked_ids, *(part.call_id for part in kept if isinstance(part, ToolCallPart))}
-        self._open = {call.call_id: call.tool_name for call in calls}
+        self._known = set(left.asked_ids)
+        self._open: dict[str, str] = {}
         self._startable: dict[str, ToolCallPart] = {}
-        self._asked = {request.call_id for request in requests}
-        self._waiting = {request.approval_id for request in requests} - given
+        self._asked: set[str] = set()
+        self._waiting: set[str] = set()
+        if left:
+            self._adopt(left)
+
+    def _adopt(self, left: LeftOpen) -> None:
+        for call in (*left.open_calls, *(entry.call for entry in left.unanswered)):
+            self._open[call.call_id] = call.tool_name
+        for part in left.kept:
+            if isinstance(part, ToolCallPart):
+                self._known.add(part.call_id)
+            elif isinstance(part, ToolApprovalRequestPart):
+                self._asked.add(part.call_id)
+                self._waiting.add(part.approval_id)
+            elif isinstance(part, ToolApprovalResponsePart):
+                self._waiting.discard(part.approval_id)
 
     def take(self, part: _ToolPart, /) -> None:
         """Note what is about to be added.
