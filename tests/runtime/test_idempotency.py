@@ -1,12 +1,13 @@
 """One key, one run."""
 
+import anyio
 import pytest
 
-from runlane.delivery import TerminalEvent
+from runlane.delivery import TerminalEvent, fold_events
 from runlane.errors import RuntimeConflictError, StoreClosedError
 from runlane.records import Message
 from runlane.runtime import RecordIds, RuntimeConfig
-from runlane.store import MemoryStore
+from runlane.store import MemoryStore, ReadEvents
 from runlane.testing import Fault, ScriptedModel, StoreCall
 from tests.runtime.scenes import CONVERSATION, heard, held_after, opened
 
@@ -144,3 +145,17 @@ async def test_the_events_of_a_duplicate_are_the_first_runs_events() -> None:
     answer = events[-1].message  # type: ignore[union-attr]
     assert isinstance(answer, Message)
     assert answer == first.message
+
+
+async def test_a_key_repeated_while_somebody_reads_what_was_hides_nothing_of_it() -> None:
+    """A repeated key is told at the version of the end: who just reads that version again still hears all of it."""
+    async with opened(ScriptedModel("Hello")) as scene, scene.runtime.subscribe(CONVERSATION):
+        await scene.runtime.submit(CONVERSATION, "Hi", idempotency_key="k").result
+        reading = scene.runtime.subscribe(CONVERSATION, after=0)
+        assert (await scene.runtime.submit(CONVERSATION, "Hi", idempotency_key="k").admission).is_duplicate
+        await anyio.wait_all_tasks_blocked()
+        await scene.runtime.close()
+        told = {event_id for event in await heard(reading) if (event_id := getattr(event, "event_id", None))}
+        page = await scene.store.inner.read_events(ReadEvents(conversation_id=CONVERSATION))
+    recorded = {event.event_id for entry in page.items for event in fold_events(entry)}
+    assert recorded <= told

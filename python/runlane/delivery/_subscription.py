@@ -48,11 +48,13 @@ class _Replay:
     Attributes:
         after: Only later versions.
         upto: Only versions up to this one; None for all, up to the first that waits in the mailbox.
+        told: Versions up to this one were told before, so that what the mailbox has of them is no more than a reminder.
         next_seq: Where the next page begins, after the first one.
     """
 
     after: int
     upto: int | None = None
+    told: int = 0
     next_seq: int | None = None
 
 
@@ -116,10 +118,10 @@ class Subscription:
             self._newest = after.snapshot_version or 0
             self._newest_ids.update(after.durable_event_ids)
             self._floor = self._newest - 1 if self._newest_ids else self._newest
-            self._replay = _Replay(self._floor)
+            self._replay = self._replay_after(self._floor)
         elif after is not None:
             self._floor = self._newest = after
-            self._replay = _Replay(after)
+            self._replay = self._replay_after(after)
 
     async def __aenter__(self) -> Self:
         """Return the subscription, which is listening already; from here on to what others commit, too."""
@@ -232,9 +234,13 @@ class Subscription:
     def _look_back(self, missed: int | None) -> None:
         """Have read what did not fit; without a first version of it, whatever is new in the ledger."""
         if missed is not None:
-            self._replay = _Replay(max(missed - 1, self._floor))
+            self._replay = self._replay_after(max(missed - 1, self._floor))
         elif self._newest >= 0:
-            self._replay = _Replay(self._floor)
+            self._replay = self._replay_after(self._floor)
+
+    def _replay_after(self, version: int) -> _Replay:
+        """Return a replay of everything later than a version; the mailbox is empty."""
+        return _Replay(version, told=self._hub.version(self._conversation_id) or 0)
 
     def _look_up(self, elsewhere: Elsewhere) -> None:
         """Have read what others committed, as far as this listener does not know it."""
@@ -270,7 +276,7 @@ class Subscription:
         if last is None and not self._rewound:
             # What has been told live meanwhile comes from the mailbox, in its place among the transient events.
             live = self._mailbox.first_version()
-            last = None if live is None else live - 1
+            last = None if live is None else max(live - 1, replay.told)
         missed = [entry for entry in page.items if last is None or entry.version <= last]
         replay.next_seq = page.next_seq if len(missed) == len(page.items) else None
         self._replay = None if replay.next_seq is None else replay
