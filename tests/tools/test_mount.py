@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from socket import IPPROTO_TCP
 from typing import Any
 
 import anyio
@@ -109,6 +110,55 @@ async def test_b19_visibility_is_asked_at_the_mount_and_again_at_each_call() -> 
     seen["add"] = False
     assert [shown.name for shown in tools.functions] == ["add"]
     assert outcome(await tools.execute(calling("add", '{"left":1}'))) == ("error", "tool.unknown")
+
+
+class _Loud(str):
+    """Text of a kind of its own."""
+
+    __slots__ = ()
+
+
+_RETURNED: dict[str, object] = {
+    "nothing": None,
+    "text": "a\ud800b",
+    "a text of its own kind": _Loud("hey"),
+    "numbers": [2**70, -0.0, True, 1.5, IPPROTO_TCP],
+    "a tuple in a mapping": {"a": (1, None), _Loud("b"): {_Loud("c"): datetime(2026, 1, 2, tzinfo=UTC)}},
+    "what has no JSON": object(),
+    "not a number": float("nan"),
+}
+
+
+@pytest.mark.parametrize("returned", _RETURNED.values(), ids=_RETURNED)
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_result_is_one_that_its_own_checks_would_have_made(
+    returned: object,
+    fails: bool,  # noqa: FBT001 - two cases of one sentence
+) -> None:
+    """Whatever a tool returns, or says of its failure: read back, the result is the same to the types of its values."""
+
+    @tool
+    async def give() -> object:
+        """Give it."""
+        if fails:
+            raise ToolError("tool.mine", details={"found": returned}, hint="x")
+        return returned
+
+    tools = await mounted(registry_of(give))
+    result = await tools.execute(calling("give"))
+    checked = ToolResultPart.model_validate(result.__dict__)
+    assert checked == result
+    assert repr(checked.to_json()) == repr(result.to_json())
+    assert _kinds(checked.output) == _kinds(result.output)
+    assert ToolResultPart.model_validate_json(result.model_dump_json()) == result
+    assert result.has_output
+
+
+def _kinds(value: object) -> object:
+    """Return the types of all values, and of all keys."""
+    if isinstance(value, dict):
+        return type(value), [(type(key), _kinds(item)) for key, item in value.items()]
+    return (type(value), [_kinds(item) for item in value]) if isinstance(value, list) else type(value)
 
 
 async def test_b20_the_order_around_one_call() -> None:

@@ -16,7 +16,7 @@ from runlane.diagnostics import CreateDiagnosticsOptions, DiagnosticContext, cre
 from runlane.errors import ToolArgumentsError, ToolDeniedError, ToolError, ToolFenceError, UnknownToolError, UsageError
 from runlane.ids import IdSource
 from runlane.models import ModelFunction
-from runlane.records import ToolCallPart, ToolResultPart
+from runlane.records import ToolCallPart, ToolOutcome, ToolResultPart
 from runlane.tools._context import ToolDurability, ToolInvocationPorts
 from runlane.tools._envelope import TOO_LARGE, as_json, error_envelope
 from runlane.tools._fence import ToolFenceContext, ToolFenceLifecycle
@@ -214,9 +214,7 @@ class MountedTools:
                 return self.failed(mounted.call, error)
             self._report(mounted.call, error)
             return None
-        return ToolResultPart(
-            call_id=mounted.call.call_id, tool_name=mounted.call.tool_name, outcome="success", output=output
-        )
+        return _result(mounted.call, "success", output)
 
     async def carry_out(self, mounted: MountedCall, /) -> ToolResultPart:
         """Run an admitted call inside the fence, and return what the model and the record get of it.
@@ -240,7 +238,7 @@ class MountedTools:
             progress = invocation.context.ports.progress
             if isinstance(progress, CallProgress):
                 progress.end()
-        return ToolResultPart(call_id=call.call_id, tool_name=call.tool_name, outcome="success", output=output)
+        return _result(call, "success", output)
 
     async def _value(
         self, pipeline: Pipeline, mounted: MountedCall, invocation: Invocation, gate: _FenceGate
@@ -310,13 +308,20 @@ class MountedTools:
             raise error
         self._report(call, error)
         output: JsonValue = error_envelope(error, max_bytes=self._facts.max_output_bytes)
-        return ToolResultPart(call_id=call.call_id, tool_name=call.tool_name, outcome="error", output=output)
+        return _result(call, "error", output)
 
     def _report(self, call: ToolCallPart, error: Exception) -> None:
         """Tell the operator what went wrong; nobody is left to tell if that does, too."""
         if self._facts.on_failure is not None:
             with suppress(Exception), stray_ends("on_failure"):
                 sync_result(self._facts.on_failure(call, error), argument="on_failure")
+
+
+def _result(call: ToolCallPart, outcome: ToolOutcome, output: JsonValue) -> ToolResultPart:
+    """Return the result of a call, without asking of each value in its output, which was just made JSON, what it is."""
+    return ToolResultPart.model_construct(
+        call_id=call.call_id, tool_name=call.tool_name, outcome=outcome, output=output
+    )
 
 
 class _FenceGate:
