@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import pickle
 import threading
@@ -193,6 +194,27 @@ async def test_g4_a_consumer_cannot_tell_a_fact_while_it_is_given_one(way: str, 
     assert len(seen) == 1
     await _told(root)
     assert [event.sequence for event in watcher.events] == [1, 2]
+
+
+def test_g4_a_task_an_observer_left_to_be_awaited_is_the_observer() -> None:
+    """It began before anybody could know that it would be waited for, and is refused all the same."""
+    seen: list[Exception] = []
+
+    async def main() -> None:
+        async def again() -> None:
+            with pytest.raises(OutOfTurnError) as caught:
+                await root.emit("round.started", RoundStarted())
+            seen.append(caught.value)
+
+        watcher = Watcher(then=lambda event: asyncio.ensure_future(again()) if event.sequence == 1 else None)
+        root = _scope(observer=watcher)
+        with anyio.fail_after(5):
+            await _told(root)
+            await _told(root)
+        assert [event.sequence for event in watcher.events] == [1, 3]
+
+    anyio.run(main, backend="asyncio")
+    assert len(seen) == 1
 
 
 async def test_g4_who_tells_while_another_is_awaited_waits_its_turn() -> None:

@@ -111,6 +111,7 @@ class Producer:
     __slots__ = (
         "_busy",
         "_waiting",
+        "_watching",
         "asking",
         "enabled",
         "held",
@@ -145,6 +146,7 @@ class Producer:
         self.noted: deque[_Delivery] = deque()
         self.held: object = self.noted if self.enabled else _NOBODY
         self._waiting: deque[anyio.Event] = deque()
+        self._watching: object = None
 
     def finish(self, event: CoreEvent, given: object, error: Exception | None) -> Coroutine[Any, Any, CoreEvent] | None:
         """Bring an event the rest of its way, once the observer was called; return what is left to await.
@@ -161,6 +163,7 @@ class Producer:
             if watching is not None or writing is not None:
                 self._busy = True
                 self.held = object()
+                self._watching = watching
                 rest = self._finish(event, watching, writing, error)
         finally:
             if rest is None:
@@ -182,6 +185,7 @@ class Producer:
                 await self._counted(cast("Awaitable[object]", writing))
         finally:
             _UNDER_WAY.reset(token)
+            self._watching = None
             self._leave()
         if error is not None:
             raise error
@@ -334,7 +338,7 @@ class Producer:
     def _refuse_reentry(self) -> None:
         under_way = _UNDER_WAY.get()
         if (under_way is not None and (under_way is self.held or under_way is self.asking)) or self._is_below():
-            raise OutOfTurnError("a consumer cannot tell a fact while it is given one", argument="emit")
+            raise _out_of_turn()
 
     def _is_below(self) -> bool:
         """Whether this is called from within a consumer that `Span.tell` is calling: on the stack of this thread.
@@ -354,6 +358,9 @@ class Producer:
         return _UNDER_WAY.set(delivery)
 
     async def _wait(self) -> None:
+        # A task that an observer began and left to be awaited bears no mark of that.
+        if self._watching is not None and anyio.get_current_task().id == id(self._watching):
+            raise _out_of_turn()
         turn = anyio.Event()
         self._waiting.append(turn)
         try:
@@ -437,6 +444,10 @@ class Producer:
         if tell is not None:
             with suppress(Exception):  # a broken report of a broken output stops no run either
                 sync_result(tell(get_error_info(error)), argument="on_output_error")
+
+
+def _out_of_turn() -> OutOfTurnError:
+    return OutOfTurnError("a consumer cannot tell a fact while it is given one", argument="emit")
 
 
 def _built(name: CoreEventName, payload: Saying, limits: DiagnosticLimits) -> CoreEventPayload:
