@@ -14,7 +14,7 @@ from runlane.runtime import Abandon as Abandoning
 from runlane.runtime import AgentRuntime, InputPolicy, RecoveryDecision, Requeue, SeedPlacement
 from runlane.store import Conflict
 from runlane.testing import Fault
-from tests.stateful.lane_world import CONVERSATIONS, Listener, World, settle
+from tests.stateful.lane_world import CONVERSATIONS, Listener, World
 
 __all__ = [
     "ACTIONS",
@@ -257,7 +257,7 @@ async def act(world: World, action: Action) -> None:  # noqa: C901 - one case fo
                 _act_on(world, action, found[0])
         case _:
             _act_on(world, action)
-    await settle()
+    await world.settle()
 
 
 def _act_on(world: World, action: _OfSeat, run_id: str = "") -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import anyio
 import anyio.lowlevel
 from anyio.abc import TaskGroup, TaskStatus
+from typing_extensions import override
 
 from runlane.delivery import DurableEvent, EventCursor, Gap, RuntimeEvent
 from runlane.errors import RunlaneError, StoreUnavailableError
@@ -27,11 +29,14 @@ from runlane.runtime import (
     SeedPlacement,
     TurnDriver,
 )
-from runlane.store import Applied, MemoryStore
+from runlane.store import Applied, Command, DriverStore, MemoryDriver
+from runlane.store.sqlite import SqliteOptions, SqliteStore
 from runlane.testing import FakeClock, Fault, FaultyStore, StoreCall
 from runlane.tools import ToolDefinition, ToolExecutionContext, tool
 from tests.stateful.lane_model import DRIVERS, Facts, Tap, compaction
 from tests.stateful.lane_reads import requests
+
+T = TypeVar("T")
 
 CONVERSATIONS = ("a", "b")
 LAST = "last"
@@ -44,12 +49,37 @@ async def settle() -> None:
         await anyio.lowlevel.checkpoint()
 
 
+class WatchedStore(FaultyStore):
+    """A process's view of the store.
+
+    Attributes:
+        busy: How many of its calls are on their way; waiting for others is none.
+    """
+
+    busy = 0
+
+    @override
+    async def _call(
+        self,
+        method: str,
+        call: Callable[[], Awaitable[T]],
+        conversation_id: str | None = None,
+        commands: Sequence[Command] = (),
+    ) -> T:
+        counts = method != "wait_for_change"
+        self.busy += counts
+        try:
+            return await super()._call(method, call, conversation_id, commands)
+        finally:
+            self.busy -= counts
+
+
 @dataclass
 class Seat:
     """One process: its runtime, and its view of the store."""
 
     runtime: AgentRuntime
-    store: FaultyStore
+    store: WatchedStore
     tasks: TaskGroup
     listeners: TaskGroup
     killed: bool = False
@@ -100,6 +130,7 @@ class World:
     """What a schedule acts on, and what is remembered to judge it by.
 
     Attributes:
+        path: The file that every process opens by itself; None if all share `store`.
         inputs: The text of each ticket's input, as it was submitted for the first time.
         answers: The tickets of every answer to a request for consent, by conversation and request, with the answer.
         seeds: The texts of each seed that was placed, by conversation and key.
@@ -111,10 +142,11 @@ class World:
         entered: The idempotency key of every call whose handler was entered.
     """
 
-    store: MemoryStore
+    store: DriverStore
     clock: FakeClock
     tasks: TaskGroup
     facts: Facts = field(default_factory=Facts)
+    path: Path | None = None
     tap: Tap = field(init=False)
     driver: TurnDriver = field(init=False)
     inputs: dict[RunTicket, str] = field(default_factory=dict)
@@ -166,7 +198,8 @@ class World:
         self.seats.insert(place, await self.tasks.start(self._live, recovers))
 
     async def _live(self, recovers: bool, *, task_status: TaskStatus[Seat]) -> None:  # noqa: FBT001 - started by position
-        store = FaultyStore(self.store)
+        own = self.store if self.path is None else open_file(self.path, self.clock)
+        store = WatchedStore(own)
         config = RuntimeConfig(
             driver=self.driver,
             observers=(self,),
@@ -182,12 +215,17 @@ class World:
         runtime = AgentRuntime(
             store, model=self.tap, tools=self._tools(), config=config, clock=self.clock, recover_on_start=recovers
         )
-        async with anyio.create_task_group() as listeners, runtime, anyio.create_task_group() as tasks:
+        async with (
+            nullcontext() if own is self.store else own,
+            anyio.create_task_group() as listeners,
+            runtime,
+            anyio.create_task_group() as tasks,
+        ):
             seat = Seat(runtime, store, tasks, listeners)
             store.plan = lambda call: _next_fault(seat, call)
             for conversation_id in CONVERSATIONS:
                 seat.listeners.start_soon(self._listen, seat, Listener(conversation_id))
-            await settle()
+            await self.settle()
             task_status.started(seat)
             await seat.leave.wait()
             tasks.cancel_scope.cancel()
@@ -229,12 +267,18 @@ class World:
         if first is listener:
             self.heard.append(event)
 
+    async def settle(self) -> None:
+        """Let every task act until it waits for time, for the model, or for another process."""
+        await settle()
+        while any(seat.store.busy for seat in self.seats):
+            await settle()
+
     async def pass_time(self, seconds: float) -> None:
         """Move the clock, in steps in which everybody acts: of milliseconds, which are what is kept of a time."""
         steps = 12 if seconds > 0.1 else 1
         for _ in range(steps):
             self.clock.tick(round(seconds / steps, 3))
-            await settle()
+            await self.settle()
 
     async def crash(self, place: int) -> None:
         """Kill the process on a place."""
@@ -245,14 +289,16 @@ class World:
             seat.killed = True
             seat.store.kill()
         seat.leave.set()
-        await settle()
+        await self.settle()
         # Who is about to repeat a commit waits for the clock, or else for the real seconds of its shield.
         while not seat.gone.is_set():
             await self.pass_time(0.1)
 
     def lapse(self, place: int) -> None:
         """Let the lease of a process lapse while it goes on: it was stopped for too long, and does not know it yet."""
-        owners: dict[str, bool] = self.store.driver.owners  # type: ignore[attr-defined]
+        if not isinstance(self.store.driver, MemoryDriver):
+            return
+        owners: dict[str, bool] = self.store.driver.owners
         owners[self.seats[place].runtime.owner_id] = False
 
     def submit(
@@ -291,7 +337,7 @@ class World:
         for number in range(self.facts.past):
             for conversation_id in CONVERSATIONS:
                 self.submit(0, conversation_id, f"past {number}")
-            await settle()
+            await self.settle()
             while not all(tickets[-1].result.done for tickets in self.tickets.values()):
                 await self.pass_time(0.05)
         self.tap.close()
@@ -322,6 +368,11 @@ class World:
         for (conversation_id, _), tickets in self.tickets.items():
             if is_admitted(tickets[0]):
                 self.listen(0, Listener(conversation_id, run_id=tickets[0].run_id, after=0))
+
+
+def open_file(path: Path, clock: FakeClock) -> SqliteStore:
+    """Return a store on a file, not open yet."""
+    return SqliteStore(path, clock=clock, options=SqliteOptions(durability="relaxed", readers=1))
 
 
 def is_admitted(ticket: RunTicket) -> bool:

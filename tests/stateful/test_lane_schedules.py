@@ -7,6 +7,8 @@ that jumps.
 """
 
 import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import anyio
 import pytest
@@ -18,15 +20,16 @@ from runlane.testing import FakeClock
 from tests.stateful.lane_actions import ACTIONS, Action, Submit, act
 from tests.stateful.lane_checks import check
 from tests.stateful.lane_model import DRIVERS, Facts
-from tests.stateful.lane_world import CONVERSATIONS, World
+from tests.stateful.lane_world import CONVERSATIONS, World, open_file
 
 DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
 
 
-async def _play(actions: list[Action], facts: Facts) -> None:
+async def _play(actions: list[Action], facts: Facts, path: Path | None = None) -> None:
     clock = FakeClock()
-    async with MemoryStore(clock=clock) as store, anyio.create_task_group() as tasks:
-        world = World(store, clock, tasks, facts)
+    opened = MemoryStore(clock=clock) if path is None else open_file(path, clock)
+    async with opened as store, anyio.create_task_group() as tasks:
+        world = World(store, clock, tasks, facts, path)
         await world.begin()
         for action in actions:
             await act(world, action)
@@ -74,3 +77,16 @@ def test_any_schedule_ends_with_every_input_answered_once(
 ) -> None:
     """Whatever happens in whatever order, whoever answers: nothing admitted is lost or ends twice, lanes keep order."""
     anyio.run(_play, actions, data.draw(facts(driver)), backend=backend)
+
+
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@given(data=st.data(), actions=st.lists(ACTIONS, max_size=25))
+@settings(max_examples=100 if DEEP else 8)
+def test_any_schedule_of_processes_with_a_store_each_on_one_file(
+    backend: str, data: st.DataObject, actions: list[Action]
+) -> None:
+    """The same where every process opens the file by itself, and learns from the file what others did."""
+    world = data.draw(st.sampled_from(list(DRIVERS)).flatmap(facts))
+    with TemporaryDirectory() as folder:
+        anyio.run(_play, actions, world, Path(folder) / "lanes.sqlite", backend=backend)
