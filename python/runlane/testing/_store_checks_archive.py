@@ -393,6 +393,7 @@ _CONTRADICTIONS: Final[tuple[tuple[str, object, str], ...]] = (
     (f"{_MESSAGES}.1.message.role", "pilot", f"{_MESSAGES}.1.message"),
     (f"{_MESSAGES}.1.removed_at", ..., f"{_MESSAGES}.1.removed_at"),
     (f"{_MESSAGES}.1.position", 1 << 62, f"{_RUNS}.0.run.input_message_ids"),
+    (f"{_MESSAGES}.-1.position", (1 << 62) + 1, f"{_RUNS}.5.run.input_message_ids"),
     (f"{_MESSAGES}.1.version", 1 << 50, f"{_MESSAGES}.1.version"),
     (f"{_MESSAGES}.1", {}, f"{_MESSAGES}.1.message"),
     ("events.1.version", 7, "events.1.version"),
