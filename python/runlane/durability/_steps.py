@@ -6,6 +6,7 @@ import math
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import anyio
@@ -119,8 +120,25 @@ class StepDurability:
         self._subscribe = subscribe
         self._clock = clock_or_system(clock)
         self._room = room_of(store)
-        self._log = DurabilityLog(store, conversation_id, run_id, append=append, since_version=execution_sequence)
-        self._parking = anyio.Lock(fast_acquire=True)
+        self._store = store
+        self._append = append
+        self._since_version = execution_sequence
+
+    # Made for whoever has named work: a run offers it to every call of a tool, and few tools take it.
+
+    @cached_property
+    def _log(self) -> DurabilityLog:
+        return DurabilityLog(
+            self._store,
+            self._conversation_id,
+            self._run_id,
+            append=self._append,
+            since_version=self._since_version,
+        )
+
+    @cached_property
+    def _parking(self) -> anyio.Lock:
+        return anyio.Lock(fast_acquire=True)
 
     # --- steps ---------------------------------------------------------------------------------------------------
 
