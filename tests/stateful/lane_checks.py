@@ -19,7 +19,7 @@ from runlane.delivery import (
     fold_events,
 )
 from runlane.errors import RunlaneError
-from runlane.models import ModelMessage, validate_messages
+from runlane.models import AnyModelMessage, ModelMessage, validate_messages
 from runlane.observability import RunTerminalEvent, StepFinishedEvent
 from runlane.records import COMPLETING_REASONS, Message, Run, Usage
 from runlane.store import EventEnvelope, ReadEvents
@@ -67,6 +67,7 @@ async def check(world: World) -> None:
     await _check_events(world)
     await _check_listeners(world)
     await _check_spend(world)
+    _check_growing_prompts(world)
 
 
 async def _runs(world: World, conversation_id: str, entries: Sequence[EventEnvelope]) -> list[Run]:
@@ -229,6 +230,18 @@ async def _check_spend(world: World) -> None:
         assert end.usage == usage
         spent, known = usage.output_tokens.value or 0, sum(steps.get(end.run_id, ()))
         assert spent == known if view.run.fencing_token == 1 else spent <= known
+
+
+def _check_growing_prompts(world: World) -> None:
+    """Within one execution each prompt goes on from the one before: nothing that was told is told otherwise."""
+    told: dict[tuple[str, str], list[tuple[AnyModelMessage, ...]]] = {}
+    for event in world.heard:
+        begins = re.match(r"<(\d+)\.0>", event.text_delta) if isinstance(event, AssistantDeltaEvent) else None
+        if begins and isinstance(event, AssistantDeltaEvent):
+            asked = world.tap.asked[int(begins[1])]
+            told.setdefault((event.run_id, event.runtime_epoch), []).append(asked.messages)
+    for prompts in told.values():
+        assert all(after[: len(before)] == before for before, after in pairwise(prompts))
 
 
 def _check_last_prompts(world: World, conversation_id: str, history: Sequence[Message]) -> None:
