@@ -14,8 +14,9 @@ from runlane.records import Message, Run
 from runlane.runtime._announcing import Extras, Publishing, duplicate_events, durable_events
 from runlane.runtime._config import HistoryConfig
 from runlane.runtime._lane_records import LaneRecords
+from runlane.runtime._seeding import inserted_by
 from runlane.runtime._store_calls import StoreCalls
-from runlane.store import AppendEvent, Applied, Command, Duplicate, Outcome
+from runlane.store import AppendEvent, Applied, Command, Duplicate, Outcome, SeedConversation
 
 __all__ = ["ConversationLane"]
 
@@ -107,7 +108,7 @@ class ConversationLane:
             hub.reach(self.conversation_id, last.version, last.version)
         elif applied:
             version = applied[-1].delta.version
-            steps = sum(not isinstance(command, AppendEvent) for command in commands)
+            steps = sum(map(_makes_version, commands, applied))
             hub.reach(self.conversation_id, version - steps, version)
 
     def looked(self, run: Run, now: float, /, *, within: float) -> float:
@@ -166,3 +167,8 @@ class ConversationLane:
                 self.records.forget()
                 await self.records.catch_up()
                 self.records.begin(run)
+
+
+def _makes_version(command: Command, outcome: Applied) -> bool:
+    """Whether an applied command made a version: an entry makes none, nor does a seed that was there before."""
+    return inserted_by(outcome) if isinstance(command, SeedConversation) else not isinstance(command, AppendEvent)

@@ -101,13 +101,14 @@ class LaneRecords:
         return len(self._history) > 2 * limits.max_messages or self._bytes > 2 * limits.max_bytes
 
     def learn(self, applied: Iterable[Applied], /) -> None:
-        """Take what the commands of an own commit changed."""
+        """Take what the commands of an own commit changed; one that changed nothing names a version of others."""
         for delta, _ in applied:
             if self._version is None:
                 if delta.version != 1:
                     return
                 self._version = 0
-            if delta.version == self._version + 1:
+            changes = delta.runs or delta.messages or delta.removed
+            if changes and delta.version == self._version + 1:
                 self._version = delta.version
                 self._take(delta)
             elif delta.version > self._version:
