@@ -28,6 +28,7 @@ from runlane.models._failure import (
     classify_provider_failure,
     is_tool_result_failure,
 )
+from runlane.models._http import HttpTimeouts
 from runlane.models._measure import count_text_chars
 from runlane.models._messages import (
     AnyModelMessage,
@@ -96,6 +97,7 @@ __all__ = [
     "FinishReason",
     "FinishReport",
     "FunctionCallDelta",
+    "HttpTimeouts",
     "MemoryModelSelectionStore",
     "MessageChain",
     "ModelAssistantToolMessage",

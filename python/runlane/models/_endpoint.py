@@ -12,6 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import JsonValue
 
+from runlane.contracts import require_kind
 from runlane.errors import InvalidValueError, MissingCredentialError
 from runlane.models._failure import ErrorReply, status_phrase
 from runlane.models._http import check_url, is_loopback
@@ -20,6 +21,7 @@ from runlane.models._wire import Refusal
 
 __all__ = [
     "Endpoint",
+    "base_url_or",
     "bearer_endpoint",
     "error_body",
     "find_key",
@@ -72,6 +74,15 @@ class Endpoint:
         return ""
 
 
+def base_url_or(given: str | None, variable: str, default: str) -> str:
+    """Return the base URL that was given, or the environment's, or the default; an empty one counts as none.
+
+    Raises:
+        UsageError: It is no text.
+    """
+    return require_kind(given, str | None, argument="base_url") or os.environ.get(variable) or default
+
+
 def split_base_url(base_url: str, path: str = "") -> tuple[str, str]:
     """Return a base URL as it is shown, and its query with the question mark.
 
@@ -82,6 +93,7 @@ def split_base_url(base_url: str, path: str = "") -> tuple[str, str]:
     Raises:
         InvalidValueError: Requests cannot be sent to it.
     """
+    require_kind(base_url, str, argument="base_url")
     parts = urlsplit(check_url(base_url.strip(), argument="base_url"))
     shown = urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/").removesuffix(path), "", ""))
     return shown, f"?{parts.query}" if parts.query else ""
@@ -93,7 +105,11 @@ def find_key(given: str | None, variables: Sequence[str], *, provider: str, need
     Raises:
         MissingCredentialError: There is none, and it is needed.
         InvalidValueError: It holds characters that no key can have.
+        UsageError: It, or the name of a variable, is no text.
     """
+    require_kind(given, str | None, argument="api_key")
+    for name in variables:
+        require_kind(name, str, argument="api_key_variable")
     key = given if given is not None else next((found for name in variables if (found := os.environ.get(name))), "")
     key = key.strip()
     if not key and given is None and needed:
@@ -103,12 +119,14 @@ def find_key(given: str | None, variables: Sequence[str], *, provider: str, need
     return key
 
 
-def request_headers(own: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+def request_headers(own: Mapping[str, str], given: Mapping[str, str] | None) -> dict[str, str]:
     """Return the headers of a request: runlane's, the protocol's own where they have a value, then the caller's.
 
     Raises:
         InvalidValueError: A header of the caller cannot be sent.
+        UsageError: What the caller gave is no mapping of texts.
     """
+    require_kind(given, Mapping | None, argument="headers")
     headers = {
         "accept": "text/event-stream, application/json",
         # A compressed stream would come in bursts.
@@ -117,16 +135,18 @@ def request_headers(own: Mapping[str, str], given: Mapping[str, str]) -> dict[st
         "user-agent": "runlane",
         **{name: value for name, value in own.items() if value},
     }
-    for name, value in given.items():
+    for name, value in (given or {}).items():
+        require_kind(name, str, argument="headers")
+        require_kind(value, str, argument=f"headers.{name!r}")
         if not (name and name.isascii() and value.isascii() and f"{name}{value}".isprintable()):
             raise InvalidValueError("must be printable ASCII", argument=f"headers.{name!r}")
         headers[name.lower()] = value
     return headers
 
 
-def secrets_of(key: str, given: Mapping[str, str]) -> tuple[str, ...]:
+def secrets_of(key: str, given: Mapping[str, str] | None) -> tuple[str, ...]:
     """List what must not be in an error: the key, and the headers that look like one; the longest first."""
-    values = [value for name, value in given.items() if any(word in name.lower() for word in _SECRET_WORDS)]
+    values = [value for name, value in (given or {}).items() if any(word in name.lower() for word in _SECRET_WORDS)]
     values += [value.removeprefix("Bearer ") for value in values]
     return tuple(sorted({secret for secret in (key, *values) if secret}, key=len, reverse=True))
 
@@ -140,7 +160,7 @@ def bearer_endpoint(  # noqa: PLR0913 - the facts of an address, all but the fir
     base_url: str,
     api_key: str | None,
     api_key_variable: str,
-    headers: Mapping[str, str],
+    headers: Mapping[str, str] | None,
 ) -> Endpoint:
     """Return an endpoint whose address ends in `path` and whose key goes as a bearer token, as OpenAI's do.
 

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from math import isfinite
 from socket import gaierror
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urlsplit
@@ -19,7 +20,7 @@ from anyio import to_thread
 from anyio.lowlevel import RunVar
 from typing_extensions import override
 
-from runlane.contracts import CancelToken
+from runlane.contracts import CancelToken, require_kind
 from runlane.errors import (
     InvalidValueError,
     ModelError,
@@ -27,6 +28,7 @@ from runlane.errors import (
     ProviderError,
     ProviderStreamCutError,
     SseIdleTimeoutError,
+    UsageError,
 )
 from runlane.models._failure import FailureFacts
 from runlane.models._messages import model_protocol_error
@@ -35,7 +37,16 @@ from runlane.sse import abortable_stream
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["HttpClient", "HttpReply", "HttpRequest", "HttpTimeouts", "check_url", "is_loopback", "transport_failure"]
+__all__ = [
+    "HttpClient",
+    "HttpReply",
+    "HttpRequest",
+    "HttpTimeouts",
+    "check_transport",
+    "check_url",
+    "is_loopback",
+    "transport_failure",
+]
 
 _ERROR_BODY_BYTES: Final = 65_536
 _KEEP_ALIVE: Final = 20
@@ -64,6 +75,16 @@ class HttpTimeouts:
     write: float | None = 30.0
     pool: float | None = 10.0
     error_body: float = 5.0
+
+    def __post_init__(self) -> None:
+        for name in ("connect", "write", "pool", "error_body"):
+            value = getattr(self, name)
+            if value is None and name != "error_body":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise UsageError("must be seconds", argument=f"timeouts.{name}")
+            if not (isfinite(value) and value > 0):
+                raise InvalidValueError(f"must be finite and above 0, got {value}", argument=f"timeouts.{name}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,10 +270,10 @@ class HttpClient:
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         self.provider = provider
-        self._timeouts = timeouts or HttpTimeouts()
+        self._timeouts = require_kind(timeouts, HttpTimeouts | None, argument="timeouts") or HttpTimeouts()
         self._use_proxies = use_proxies
         self._secure = secure
-        self._transport = transport
+        self._transport = check_transport(transport)
         self._client: RunVar[httpx2.AsyncClient | None] = RunVar("runlane.models.http_client")
         self._making: RunVar[anyio.Lock] = RunVar("runlane.models.http_client_making")
 
@@ -328,6 +349,17 @@ class HttpClient:
             trust_env=self._use_proxies,
             transport=self._transport,
         )
+
+
+def check_transport(transport: httpx2.AsyncBaseTransport | None, /) -> httpx2.AsyncBaseTransport | None:
+    """Return a transport that can be used; its library is imported by the first request, and not for this.
+
+    Raises:
+        UsageError: It is none.
+    """
+    if transport is not None and not callable(getattr(transport, "handle_async_request", None)):
+        raise UsageError("must be an httpx2.AsyncBaseTransport or None", argument="transport")
+    return transport
 
 
 def check_url(url: str, /, *, argument: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 from typing_extensions import override
 
-from runlane.contracts import ids_or_random
+from runlane.contracts import ids_or_random, require_kind
 from runlane.errors import InvalidValueError, ProviderError
 from runlane.ids import IdSource
 from runlane.models._endpoint import Endpoint, read_refusal
@@ -47,7 +47,7 @@ class HttpProvider(ChatProvider):
         ids: IdSource | None,
         transport: httpx2.AsyncBaseTransport | None,
     ) -> None:
-        if not endpoint.model:
+        if not require_kind(endpoint.model, str, argument="model"):
             raise InvalidValueError("must not be empty", argument="model")
         self.model_id = endpoint.model
         self._endpoint = endpoint

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -10,9 +9,10 @@ from pydantic import JsonValue
 from typing_extensions import override
 
 from runlane.clock import Clock
-from runlane.contracts import clock_or_system
+from runlane.contracts import clock_or_system, require_kind
+from runlane.errors import InvalidValueError
 from runlane.ids import IdSource
-from runlane.models._endpoint import Endpoint, find_key, request_headers, secrets_of, split_base_url
+from runlane.models._endpoint import Endpoint, base_url_or, find_key, request_headers, secrets_of, split_base_url
 from runlane.models._failure import ErrorReply
 from runlane.models._http import HttpTimeouts, is_loopback
 from runlane.models._messages import AnyModelMessage
@@ -50,14 +50,15 @@ class Anthropic(HttpProvider):
         headers: Further request headers, such as `anthropic-beta`; they win over runlane's own.
         max_output_tokens: The limit of the output where a call's options give none; the protocol wants one.
         stream: Whether answers come as streams; without it the parts come all together once an answer is whole.
-        timeouts: How long each stage of a request may take. How long an answer may be silent is the call's
-            `idle_timeout`.
+        timeouts: How long each stage of a request may take (`runlane.models.HttpTimeouts`). How long an
+            answer may be silent is the call's `idle_timeout`.
         ids: Names tool calls whose provider gives them no id.
         clock: Tells whether a container of the provider still lives; the machine's by default.
         transport: Replaces the network, for tests.
 
     Raises:
         InvalidValueError: The URL, the model name, the key or a header cannot be used.
+        UsageError: An argument is of the wrong kind; names it.
         MissingCredentialError: No key is given, and the endpoint is not on this machine.
 
     Example:
@@ -83,20 +84,22 @@ class Anthropic(HttpProvider):
         clock: Clock | None = None,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        shown, query = split_base_url(base_url or os.environ.get(_URL_VARIABLE) or _DEFAULT_URL, _PATH)
+        shown, query = split_base_url(base_url_or(base_url, _URL_VARIABLE, _DEFAULT_URL), _PATH)
         key = find_key(api_key, (api_key_variable,), provider=PROVIDER_ID, needed=not is_loopback(shown))
         endpoint = Endpoint(
             provider=PROVIDER_ID,
             model=model,
             base_url=shown,
             url=f"{shown.removesuffix('/v1')}{_PATH}{query}",
-            headers=request_headers({"anthropic-version": _VERSION, "x-api-key": key}, headers or {}),
-            secrets=secrets_of(key, headers or {}),
+            headers=request_headers({"anthropic-version": _VERSION, "x-api-key": key}, headers),
+            secrets=secrets_of(key, headers),
             key_variable=api_key_variable,
         )
         super().__init__(endpoint, timeouts=timeouts, ids=ids, transport=transport)
+        if require_kind(max_output_tokens, int, argument="max_output_tokens") < 1 or max_output_tokens is True:
+            raise InvalidValueError("must be at least 1", argument="max_output_tokens")
         self._max_output_tokens = max_output_tokens
-        self._stream = stream
+        self._stream = require_kind(stream, bool, argument="stream")
         self._clock = clock_or_system(clock)
 
     @override

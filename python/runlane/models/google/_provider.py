@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
@@ -10,8 +9,9 @@ from urllib.parse import quote
 from pydantic import JsonValue
 from typing_extensions import override
 
+from runlane.contracts import require_kind
 from runlane.ids import IdSource
-from runlane.models._endpoint import Endpoint, find_key, request_headers, secrets_of, split_base_url
+from runlane.models._endpoint import Endpoint, base_url_or, find_key, request_headers, secrets_of, split_base_url
 from runlane.models._failure import ErrorReply
 from runlane.models._http import HttpTimeouts, is_loopback
 from runlane.models._messages import AnyModelMessage
@@ -48,13 +48,14 @@ class Google(HttpProvider):
         api_key_variable: The environment variable that holds the key; `GOOGLE_API_KEY` counts if it does not.
         headers: Further request headers; they win over runlane's own.
         stream: Whether answers come as streams; without it the parts come all together once an answer is whole.
-        timeouts: How long each stage of a request may take. How long an answer may be silent is the call's
-            `idle_timeout`.
+        timeouts: How long each stage of a request may take (`runlane.models.HttpTimeouts`). How long an
+            answer may be silent is the call's `idle_timeout`.
         ids: Names tool calls whose provider gives them no id.
         transport: Replaces the network, for tests.
 
     Raises:
         InvalidValueError: The URL, the model name, the key or a header cannot be used.
+        UsageError: An argument is of the wrong kind; names it.
         MissingCredentialError: No key is given, and the endpoint is not on this machine.
 
     Example:
@@ -77,16 +78,21 @@ class Google(HttpProvider):
         ids: IdSource | None = None,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        shown, query = split_base_url(base_url or os.environ.get(_URL_VARIABLE) or _DEFAULT_URL)
+        shown, query = split_base_url(base_url_or(base_url, _URL_VARIABLE, _DEFAULT_URL))
         variables = (api_key_variable, _OTHER_KEY_VARIABLE)
         key = find_key(api_key, variables, provider=PROVIDER_ID, needed=not is_loopback(shown))
         endpoint = Endpoint(
             provider=PROVIDER_ID,
             model=model,
             base_url=shown,
-            url=_address(shown, model, query, stream=stream),
-            headers=request_headers({"x-goog-api-key": key}, headers or {}),
-            secrets=secrets_of(key, headers or {}),
+            url=_address(
+                shown,
+                require_kind(model, str, argument="model"),
+                query,
+                stream=require_kind(stream, bool, argument="stream"),
+            ),
+            headers=request_headers({"x-goog-api-key": key}, headers),
+            secrets=secrets_of(key, headers),
             key_variable=api_key_variable,
             base_hint=", it usually ends in /v1beta",
         )

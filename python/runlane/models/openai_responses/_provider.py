@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pydantic import JsonValue
 from typing_extensions import override
 
+from runlane.contracts import require_kind
 from runlane.ids import IdSource
-from runlane.models._endpoint import bearer_endpoint
+from runlane.models._endpoint import base_url_or, bearer_endpoint
 from runlane.models._failure import ErrorReply
 from runlane.models._http import HttpTimeouts
 from runlane.models._messages import AnyModelMessage
@@ -47,13 +47,14 @@ class OpenAIResponses(HttpProvider):
         headers: Further request headers; they win over runlane's own.
         dialect: What the endpoint accepts.
         stream: Whether answers come as streams; without it the parts come all together once an answer is whole.
-        timeouts: How long each stage of a request may take. How long an answer may be silent is the call's
-            `idle_timeout`.
+        timeouts: How long each stage of a request may take (`runlane.models.HttpTimeouts`). How long an
+            answer may be silent is the call's `idle_timeout`.
         ids: Names tool calls whose provider gives them no id.
         transport: Replaces the network, for tests.
 
     Raises:
         InvalidValueError: The URL, the model name, the key or a header cannot be used.
+        UsageError: An argument is of the wrong kind; names it.
         MissingCredentialError: No key is given, and the endpoint is not on this machine.
 
     Example:
@@ -81,14 +82,16 @@ class OpenAIResponses(HttpProvider):
             PROVIDER_ID,
             _PATH,
             model=model,
-            base_url=base_url or os.environ.get(_URL_VARIABLE) or _DEFAULT_URL,
+            base_url=base_url_or(base_url, _URL_VARIABLE, _DEFAULT_URL),
             api_key=api_key,
             api_key_variable=api_key_variable,
-            headers=headers or {},
+            headers=headers,
         )
         super().__init__(endpoint, timeouts=timeouts, ids=ids, transport=transport)
-        self._dialect = dialect or OpenAIResponsesDialect()
-        self._stream = stream
+        self._dialect = (
+            require_kind(dialect, OpenAIResponsesDialect | None, argument="dialect") or OpenAIResponsesDialect()
+        )
+        self._stream = require_kind(stream, bool, argument="stream")
 
     @override
     def _encode(self, messages: Sequence[AnyModelMessage], context: ModelProviderContext) -> bytes:

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from typing_extensions import override
 
 from runlane.clock import Clock
-from runlane.contracts import CancelToken, clock_or_system
+from runlane.contracts import CancelToken, clock_or_system, ids_or_random, require_kind
 from runlane.errors import (
     InvalidValueError,
     ModelCatalogError,
@@ -23,7 +23,7 @@ from runlane.errors import (
 from runlane.ids import IdSource
 from runlane.models._catalog import ModelCatalog
 from runlane.models._endpoint import find_key, request_headers, split_base_url
-from runlane.models._http import HttpClient, HttpRequest, HttpTimeouts, is_loopback
+from runlane.models._http import HttpClient, HttpRequest, HttpTimeouts, check_transport, is_loopback
 from runlane.models._port import ChatProvider
 from runlane.models._registry import ModelProvider
 from runlane.models._repair import parse_json, repair_object
@@ -58,7 +58,7 @@ class OpenRouterProvider(ModelProvider):
             application.
         provider: The registry's key of this provider, written into the catalogue's descriptors.
         catalog_timeout: Seconds that loading a catalogue may take, all its requests together.
-        timeouts: How long each stage of a request may take.
+        timeouts: How long each stage of a request may take (`runlane.models.HttpTimeouts`).
         clock: Dates the catalogue.
         ids: Names tool calls whose upstream gives them no id.
         transport: Replaces the network, for tests.
@@ -91,15 +91,15 @@ class OpenRouterProvider(ModelProvider):
         if not (isfinite(catalog_timeout) and catalog_timeout > 0):
             raise InvalidValueError(f"must be finite and above 0, got {catalog_timeout}", argument="catalog_timeout")
         self._base_url, _ = split_base_url(base_url)
+        request_headers({}, headers)
         self._headers = dict(headers or {})
-        request_headers({}, self._headers)
-        self._api_key = api_key
-        self._provider = provider
+        self._api_key = require_kind(api_key, str | None, argument="api_key")
+        self._provider = require_kind(provider, str, argument="provider")
         self._catalog_timeout = catalog_timeout
-        self._timeouts = timeouts
+        self._timeouts = require_kind(timeouts, HttpTimeouts | None, argument="timeouts")
         self._clock = clock_or_system(clock)
-        self._ids = ids
-        self._transport = transport
+        self._ids = ids_or_random(ids)
+        self._transport = check_transport(transport)
 
     @override
     def create(self, model_id: str, /) -> ChatProvider:
