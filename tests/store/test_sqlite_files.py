@@ -273,6 +273,26 @@ async def test_an_option_of_another_kind_is_refused(name: str, value: object) ->
     assert error.value.argument == name
 
 
+@pytest.mark.parametrize("options", [{}, {"disk_reserve": 1}, [], 0, "relaxed", SqliteOptions])
+async def test_options_are_of_their_own_kind(options: object) -> None:
+    """What is false is not taken for none."""
+    with pytest.raises(UsageError) as error:
+        SqliteStore("store.db", options=cast("Any", options))
+    assert error.value.argument == "options"
+
+
+async def test_a_durability_holds_beside_options() -> None:
+    """Whatever the options say of it; without it they decide, and a wrong one is refused all the same."""
+    options = SqliteOptions(readers=2)
+    relaxed = SqliteStore("store.db", durability="relaxed", options=options).driver.options
+    assert (relaxed.durability, relaxed.readers) == ("relaxed", 2)
+    assert SqliteStore("store.db", options=SqliteOptions(durability="relaxed")).driver.options.durability == "relaxed"
+    assert SqliteStore("store.db").driver.options == SqliteOptions(durability="full")
+    with pytest.raises(InvalidValueError) as error:
+        SqliteStore("store.db", durability=cast("Any", "none"), options=options)
+    assert error.value.argument == "durability"
+
+
 async def test_many_events_are_read_by_one_lookup(tmp_path: Path) -> None:
     """Appending once and finding once in a long ledger reads no more rows than they answer with."""
     async with SqliteStore(tmp_path / "store.db", durability="relaxed") as store:

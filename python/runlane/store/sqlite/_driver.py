@@ -139,7 +139,7 @@ class SqliteDriver(StoreDriver):
         ids: IdSource | None = None,
     ) -> None:
         self.path = _read_path(path)
-        self.options = require_kind(options or SqliteOptions(), SqliteOptions, argument="options")
+        self.options = SqliteOptions() if options is None else require_kind(options, SqliteOptions, argument="options")
         self._clock = clock_or_system(clock)
         self._ids = ids_or_random(ids)
         self._host = Host()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from runlane.clock import Clock
@@ -21,8 +22,8 @@ class SqliteStore(DriverStore):
 
     Args:
         path: The file; its folder is made if it is missing.
-        durability: `full` (default): what was answered survives a loss of power. `relaxed`: it survives the end of the
-            process; the newest commits may be lost with the power.
+        durability: `full`: what was answered survives a loss of power. `relaxed`: it survives the end of the process;
+            the newest commits may be lost with the power. What `options` say by default, and they say `full`.
         clock: Dates the commands of the named operations.
         ids: Names them, and the store.
         options: The rest, and how long things may take.
@@ -39,13 +40,15 @@ class SqliteStore(DriverStore):
         self,
         path: str | Path,
         *,
-        durability: Durability = "full",
+        durability: Durability | None = None,
         clock: Clock | None = None,
         ids: IdSource | None = None,
         options: SqliteOptions | None = None,
     ) -> None:
-        options = SqliteOptions(durability=durability) if options is None else options
-        super().__init__(SqliteDriver(path, options, clock=clock, ids=ids), clock=clock, ids=ids)
+        driver = SqliteDriver(path, options, clock=clock, ids=ids)
+        if durability is not None:
+            driver.options = replace(driver.options, durability=durability)
+        super().__init__(driver, clock=clock, ids=ids)
 
     @property
     def is_full(self) -> bool:
