@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Final
 
 from pydantic import JsonValue
@@ -210,7 +211,7 @@ def event_by_id(rows: Rows, conversation_id: str, event_id: str, /) -> EventEnve
 
 def _envelopes(rows: Rows, conversation_id: str, entries: list[EventRow]) -> tuple[EventEnvelope, ...]:
     payloads = [decode_object(row.body, what=_entry_name(conversation_id, row)) for row in entries]
-    transitions = [payload for row, payload in zip(entries, payloads, strict=True) if row.kind == TRANSITION]
+    transitions = [(row, payload) for row, payload in zip(entries, payloads, strict=True) if row.kind == TRANSITION]
     _join(rows, conversation_id, transitions)
     return tuple(
         EventEnvelope(
@@ -233,9 +234,9 @@ def _entry_name(conversation_id: str, row: EventRow) -> str:
     return f"ledger entry {row.seq} of conversation {conversation_id!r}"
 
 
-def _join(rows: Rows, conversation_id: str, payloads: list[JsonObject]) -> None:
+def _join(rows: Rows, conversation_id: str, transitions: list[tuple[EventRow, JsonObject]]) -> None:
     """Put the bodies, and the runs of admissions, beside what the entries say of them."""
-    references = [reference for payload in payloads for reference in _references(payload)]
+    references = [reference for _, payload in transitions for reference in _references(payload)]
     bodies = rows.bodies(conversation_id, {str(reference.get("id")) for reference in references})
     for reference in references:
         name = str(reference.get("id"))
@@ -246,11 +247,11 @@ def _join(rows: Rows, conversation_id: str, payloads: list[JsonObject]) -> None:
                 f"message {name!r} of conversation {conversation_id!r} is not the one its ledger names"
             )
         reference["body"] = decode_object(body, what=f"message {name!r}")
-    accepted = [payload for payload in payloads if payload.get("type") == "accept"]
-    names = {str(payload.get("run_id")) for payload in accepted}
+    accepted = [(entry, payload) for entry, payload in transitions if payload.get("type") == "accept"]
+    names = {str(payload.get("run_id")) for _, payload in accepted}
     runs = {row.run.id: row.run for row in rows.runs(conversation_id, names)}
-    for payload in accepted:
-        payload["run"] = _as_accepted(payload, runs, conversation_id).to_json()
+    for entry, payload in accepted:
+        payload["run"] = _as_accepted(payload, entry.occurred_at, runs, conversation_id).to_json()
 
 
 def _references(payload: JsonObject) -> list[JsonObject]:
@@ -262,8 +263,8 @@ def _references(payload: JsonObject) -> list[JsonObject]:
     return [value for value in listed if isinstance(value, dict)]
 
 
-def _as_accepted(payload: JsonObject, runs: dict[str, Run], conversation_id: str) -> Run:
-    """Return a run as its admission left it: a run only ever gains inputs, at the end."""
+def _as_accepted(payload: JsonObject, at: str, runs: dict[str, Run], conversation_id: str) -> Run:
+    """Return a run as an admission left it: a run only ever gains inputs, at the end, one by one."""
     run = runs.get(str(payload.get("run_id")))
     count = payload.get("inputs")
     revision = payload.get("revision")
@@ -281,7 +282,7 @@ def _as_accepted(payload: JsonObject, runs: dict[str, Run], conversation_id: str
         queue_priority=run.queue_priority,
         request=run.request,
         created_at=run.created_at,
-        updated_at=run.created_at,
+        updated_at=datetime.fromisoformat(at) if revision else run.created_at,
     )
 
 

@@ -186,6 +186,29 @@ async def an_input_joins_a_queued_run(store: Store) -> None:
 
 
 @store_check()
+async def an_admission_is_read_back_as_it_was(store: Store) -> None:
+    """The ledger gives the run as each admission left it: without what came later, with the time of that admission."""
+    lane = Lane(store)
+    at = lane.now()
+    left: list[JsonObject] = []
+    for number, into in enumerate([None, "a", "a"]):
+        command = AcceptInput(
+            command_id=f"command-{number}",
+            at=at + timedelta(seconds=number),
+            idempotency_key=f"key-{number}",
+            input=lane.message(f"in-{number}"),
+            run=lane.proposal(f"a{number}" if into else "a", created_at=at).model_copy(
+                update={"input_message_ids": (f"in-{number}",)}
+            ),
+            coalesce_into_run_id=into,
+        )
+        (outcome,) = await store.apply(lane.id, [command])
+        left.append(applied(outcome).delta.runs[0].to_json())
+    await lane.start("a")
+    same([payload["run"] for payload in await lane.ledger() if payload["type"] == "accept"], left, "the runs then")
+
+
+@store_check()
 async def joining_can_lose_a_race(store: Store) -> None:
     """Joining an unknown run finds nothing; joining one that is no longer queued conflicts with its revision."""
     lane = Lane(store)
@@ -294,6 +317,7 @@ ADMISSION_CHECKS: tuple[StoreCheck, ...] = (
     a_proposal_is_queued_and_lists_its_own_input,
     a_tool_input_is_accepted_and_repeated,
     an_input_joins_a_queued_run,
+    an_admission_is_read_back_as_it_was,
     joining_can_lose_a_race,
     the_queue_is_fifo_behind_the_urgent,
     equal_times_fall_back_to_arrival,
