@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from pydantic_core import PydanticSerializationError
+
 from runlane.canonical import canonical_record_json
+from runlane.contracts import JsonObject
 from runlane.errors import CanonicalJsonError
 from runlane.records._base import Record
 
@@ -21,7 +24,7 @@ _MAX_BYTES: Final = 1 << 29
 """How long a record may be; SQLite keeps 10**9 bytes in a row, `History` 2**30 in a record."""
 
 _REPLACED: Final = "\ufffd\ufffd\ufffd".encode()
-"""What pydantic writes in the place of a lone surrogate within a key: one U+FFFD for each byte."""
+"""What pydantic may write in the place of a lone surrogate within a key: one U+FFFD for each byte. Or it raises."""
 
 
 def stored_json(value: object, /, *, inside: int = 0) -> bytes:
@@ -44,15 +47,32 @@ def stored_json(value: object, /, *, inside: int = 0) -> bytes:
     """
     record = value if isinstance(value, Record) else None
     body = canonical_record_json(
-        value if record is None else record.to_json(),
+        value if record is None else _dumped(record),
         max_depth=_MAX_DEPTH - inside,
         max_digits=_MAX_DIGITS,
         max_bytes=_MAX_BYTES,
     )
     if record is not None and _REPLACED in body:
-        for path in _broken_keys(record.model_dump(), ""):
-            raise CanonicalJsonError(path=path, problem="a key with a lone surrogate")
+        _refuse_broken_keys(record)
     return body
+
+
+def _dumped(record: Record) -> JsonObject:
+    try:
+        return record.to_json()
+    except (UnicodeEncodeError, PydanticSerializationError):
+        _refuse_broken_keys(record)
+        raise
+
+
+def _refuse_broken_keys(record: Record) -> None:
+    """Raise for the first key that is not text; there may be none.
+
+    Raises:
+        CanonicalJsonError: Names the object that has it.
+    """
+    for path in _broken_keys(record.model_dump(), ""):
+        raise CanonicalJsonError(path=path, problem="a key with a lone surrogate")
 
 
 def _broken_keys(value: object, path: str) -> Iterator[str]:
