@@ -10,10 +10,10 @@ import pytest
 
 from runlane.delivery import AdmissionEvent, AssistantDeltaEvent, Gap, TerminalEvent
 from runlane.errors import InvalidValueError, RuntimeClosedError, StoreUnavailableError, UsageError
-from runlane.models import FinishReport, FunctionCallDelta
+from runlane.models import FinishReport, FunctionCallDelta, TextDelta
 from runlane.runtime import BlockingRuntime, DeliveryConfig, RuntimeConfig, ToolsConfig
 from runlane.store import MemoryStore
-from runlane.testing import Fault, FaultyStore, ScriptedModel, ScriptedStep
+from runlane.testing import Fault, FaultyStore, Hold, ScriptedModel, ScriptedStep
 from runlane.tools import tool
 
 
@@ -124,11 +124,11 @@ async def test_it_can_be_made_and_used_inside_an_event_loop_of_another_kind() ->
 
 
 def test_a_runtime_that_was_left_says_so(backend: Literal["asyncio", "trio"]) -> None:
-    """Every call, and an iteration that is still open; dropping that iteration is no error."""
+    """Every call, and an iteration that begins only then; dropping one that has begun is no error."""
     with BlockingRuntime(MemoryStore(), model=ScriptedModel("a b c"), backend=backend) as runtime:
-        events = runtime.stream("c", "Hi")
+        events, others = runtime.stream("c", "Hi"), runtime.stream("c", "And?")
         next(events)
-    for call in (lambda: runtime.ask("c", "Hi"), lambda: runtime.stop("c"), runtime.recover, lambda: next(events)):
+    for call in (lambda: runtime.ask("c", "Hi"), lambda: runtime.stop("c"), runtime.recover, lambda: next(others)):
         with pytest.raises(RuntimeClosedError):
             call()
 
@@ -234,6 +234,34 @@ def test_a_subscription_ends_with_its_runtime(backend: Literal["asyncio", "trio"
     with pytest.raises(RuntimeClosedError):
         next(others)
     others.close()
+
+
+def test_a_stream_that_is_read_after_the_runtime_was_left_has_its_end(backend: Literal["asyncio", "trio"]) -> None:
+    """As `ask` has its result: the run was stopped, and says so."""
+    with BlockingRuntime(MemoryStore(), model=ScriptedModel([TextDelta("Hel"), Hold()]), backend=backend) as runtime:
+        stream = runtime.stream("c", "Hi")
+        while not isinstance(next(stream), AssistantDeltaEvent):
+            pass
+    last = list(stream)[-1]
+    assert isinstance(last, TerminalEvent)
+    assert (last.reason, last.message.text) == ("shutdown", "Hel")
+
+
+def test_what_was_told_until_the_runtime_was_left_is_read_afterwards(backend: Literal["asyncio", "trio"]) -> None:
+    """Then the listener is told that nothing more comes; so is one whose input never ran."""
+    with BlockingRuntime(MemoryStore(), model=ScriptedModel([TextDelta("Hel"), Hold()]), backend=backend) as runtime:
+        events, stream, waiting = runtime.subscribe("c"), runtime.stream("c", "Hi"), runtime.stream("c", "And?")
+        while not isinstance(next(stream), AssistantDeltaEvent):
+            pass
+        next(waiting)
+    heard: list[str] = []
+    with pytest.raises(RuntimeClosedError):
+        heard.extend(event.reason if isinstance(event, TerminalEvent) else type(event).__name__ for event in events)
+    assert heard[-1] == "shutdown"
+    assert heard.count("AdmissionEvent") == 2
+    with pytest.raises(RuntimeClosedError):
+        list(waiting)
+    events.close()
 
 
 def test_a_subscription_that_is_dropped_is_let_go(backend: Literal["asyncio", "trio"]) -> None:

@@ -173,6 +173,30 @@ class Subscription:
         """Return itself; a subscription is read once, by one task."""
         return self
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it was closed, or the run it follows has ended."""
+        return self._over
+
+    def take(self) -> RuntimeEvent | Gap | None:
+        """Return the next event if it is at hand; None if it has to be waited for or read, or if there is none."""
+        while not self._over:
+            event: RuntimeEvent | Gap | Elsewhere | None = self._ready.popleft() if self._ready else None
+            if event is None and self._replay is None:
+                event = self._mailbox.take()
+            if event is None:
+                break
+            if isinstance(event, Elsewhere):
+                self._look_up(event)
+            elif isinstance(event, Gap) or not self._is_known(event):
+                self._over = self._ends_with(event)
+                return event
+        return None
+
+    def _ends_with(self, event: RuntimeEvent | Gap) -> bool:
+        """Whether the run that is followed tells nothing after an event."""
+        return self._run_id is not None and not isinstance(event, Gap) and _is_last(event)
+
     async def __anext__(self) -> RuntimeEvent | Gap:
         """Return the next event.
 
@@ -184,11 +208,10 @@ class Subscription:
             event = await self._next()
             if event is None:
                 break
-            if not isinstance(event, Gap):
-                if self._is_known(event):
-                    continue
-                if self._run_id is not None and _is_last(event):
-                    await self.aclose()
+            if not isinstance(event, Gap) and self._is_known(event):
+                continue
+            if self._ends_with(event):
+                await self.aclose()
             return event
         await self.aclose()
         raise StopAsyncIteration

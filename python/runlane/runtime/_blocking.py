@@ -88,9 +88,10 @@ class BlockingRuntime:
         """
         with ExitStack() as stack:
             portal = stack.enter_context(start_blocking_portal(self._backend))
-            for context in (self._store, self._runtime):
-                manager: AbstractAsyncContextManager[Any] = context
-                stack.enter_context(portal.wrap_async_context_manager(manager))
+            store: AbstractAsyncContextManager[Any] = self._store
+            stack.enter_context(portal.wrap_async_context_manager(store))
+            stack.callback(self._leave)
+            stack.enter_context(portal.wrap_async_context_manager(self._runtime))
             self._thread = portal.call(threading.get_ident)
             self._portal = portal
             self._stack = stack.pop_all()
@@ -103,9 +104,15 @@ class BlockingRuntime:
         traceback: TracebackType | None,
         /,
     ) -> None:
-        """Close the runtime and the store, and end the thread."""
-        self._portal = None
+        """Close the runtime and the store, and end the thread.
+
+        Threads that listen are told how runs end meanwhile; what they have not read by then they read afterwards.
+        """
         self._stack.__exit__(kind, error, traceback)
+
+    def _leave(self) -> None:
+        """Call nothing any more: the runtime has closed, and whoever waited was answered."""
+        self._portal = None
 
     def ask(
         self,
@@ -194,7 +201,10 @@ class BlockingRuntime:
         ticket, events = self._call(begin)
         with BlockingSubscription(events, self._call, self._later) as heard:
             yield from heard
-        self._call(ticket.result.wait)
+        if not ticket.result.done:
+            self._call(ticket.result.wait)
+        elif ticket.result.error is not None:
+            raise ticket.result.error
 
     def subscribe(
         self, conversation_id: str, /, *, run_id: str | None = None, after: int | EventCursor | None = None

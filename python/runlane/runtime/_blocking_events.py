@@ -72,14 +72,30 @@ class BlockingSubscription(Iterator[RuntimeEvent | Gap]):
         """Wait for the next event and return it.
 
         Raises:
-            StopIteration: It was closed, the run it follows has ended, or the runtime closes.
-            RuntimeClosedError: The runtime was left.
+            StopIteration: It was closed, the run it follows has ended, or the runtime closed while this waited.
+            RuntimeClosedError: The runtime was left, and what it told until then was read.
             StoreError: The ledger could not be read; the next call tries again.
         """
-        event: RuntimeEvent | Gap | None = None if self._closed else self._call(self._following)
+        try:
+            event: RuntimeEvent | Gap | None = None if self._closed else self._call(self._following)
+        except RuntimeClosedError:
+            event = self._left_over()
         if event is None:
             self._closed = True
             raise StopIteration
+        return event
+
+    def _left_over(self) -> RuntimeEvent | Gap | None:
+        """Return what was told before the runtime was left, and is not read yet; None after the end of the run.
+
+        The runtime's thread has let go of the subscription by then.
+
+        Raises:
+            RuntimeClosedError: There is nothing more.
+        """
+        event = self._events.take()
+        if event is None and not self._events.is_over:
+            raise RuntimeClosedError
         return event
 
     async def _following(self) -> RuntimeEvent | Gap | None:
