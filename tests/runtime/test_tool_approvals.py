@@ -27,7 +27,7 @@ from runlane.records import (
     ToolResultPart,
 )
 from runlane.runtime import ApprovalAnswer, InputPolicy, RunResult, RunsConfig, RuntimeConfig, RuntimeInput, ToolsConfig
-from runlane.store import MemoryStore, ReadEvents
+from runlane.store import BranchConversation, MemoryStore, ReadEvents
 from runlane.testing import Hold, ScriptedModel
 from runlane.tools import ToolAuthorization, ToolDefinition, ToolRegistry, ToolRegistryOptions, ToolRegistryPorts, tool
 from tests.runtime.scenes import CONVERSATION, Scene, opened
@@ -420,3 +420,44 @@ async def test_an_answer_stops_nothing_whatever_inputs_do(policy: InputPolicy) -
         hold.release()
         assert ((await other.result).text, (await answer.result).text) == ("half whole", "Done.")
     assert sent == ["a"]
+
+
+@pytest.mark.parametrize("denied", [False, True])
+async def test_a_request_that_waits_stays_with_the_source_of_a_branch(*, denied: bool) -> None:
+    """The branch cannot answer it and tells its model of no result to come; the source still carries the call out."""
+    sent: list[str] = []
+    model = ScriptedModel(called(("c1", "send", '{"to":"a"}')), "Done.")
+    async with MemoryStore() as store, opened(model, store=store, tools=[_mailer(sent)]) as scene:
+        asked, approval_id = await _asked(scene)
+        request = BranchConversation(request_key="k", destination_id="branch", source_id=CONVERSATION)
+        await store.branch_conversation(request)
+        view = await store.load_run("branch", asked.run.id)
+        assert view is not None
+        assert view.assistant is not None
+        assert [part.type for part in view.assistant.parts] == ["tool-call"]
+        if denied:
+            answer = await scene.runtime.respond_to_approval("branch", approval_id, approved=False).result
+            assert isinstance(answer.error, ToolApprovalError)
+            assert answer.error.problem == "unknown"
+        assert (await scene.runtime.submit("branch", "Go on.").result).reason == "success"
+        assert told(model.calls[-1].messages) == [("c1", "interrupted", {"message": "not started"})]
+        assert sent == []
+        result = await scene.runtime.respond_to_approval(CONVERSATION, approval_id, approved=True).result
+    assert (result.reason, sent) == ("success", ["a"])
+
+
+@pytest.mark.parametrize("approved", [True, False])
+async def test_a_request_that_was_answered_comes_along_into_a_branch(*, approved: bool) -> None:
+    """With its answer; at the boundary before the answer it does not."""
+    sent: list[str] = []
+    model = ScriptedModel(called(("c1", "send", '{"to":"a"}')), "Done.")
+    async with MemoryStore() as store, opened(model, store=store, tools=[_mailer(sent)]) as scene:
+        asked, approval_id = await _asked(scene)
+        await scene.runtime.respond_to_approval(CONVERSATION, approval_id, approved=approved).result
+        for run_id, kept in ((asked.run.id, 0), (None, 1)):
+            name = f"branch {kept}"
+            request = BranchConversation(request_key=name, destination_id=name, source_id=CONVERSATION, run_id=run_id)
+            await store.branch_conversation(request)
+            messages = (await store.load_snapshot(name)).messages
+            parts = [part for message in messages for part in message.parts]
+            assert sum(isinstance(part, ToolApprovalRequestPart) for part in parts) == kept

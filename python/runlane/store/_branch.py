@@ -23,6 +23,9 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 class BranchConversation:
     """A new conversation that begins as another one was after one of its turns; see `Store.branch_conversation`.
 
+    A request for consent that nobody has answered by then stays with the source, where it can still be answered; in the
+    branch its call counts as cut off.
+
     Attributes:
         request_key: Names this request for ever, in the whole store: a repetition makes no second branch.
         destination_id: The new conversation; it must be empty and never purged.

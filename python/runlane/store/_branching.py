@@ -7,9 +7,10 @@ inputs that waited at the boundary, and what the entries below say of their sour
 get new ids; once-only entries keep theirs, which are functions of kind and key, and are found by their key as before:
 an effect that happened before the branch is not repeated by it.
 
-What stays with the source (`_STAYS`): schedules and children, which must not fire or report twice; provider calls and
-invocations, whose evidence is bound to the source's ids and hashes and whose encrypted artefacts cannot be opened under
-another id; spilled artefacts; how attempts were retried and sandboxes probed.
+What stays with the source: a request for consent that nobody has answered, for what it allows must not happen twice (to
+a model of the branch its call was cut off); and (`_STAYS`) schedules and children, which must not fire or report twice;
+provider calls and invocations, whose evidence is bound to the source's ids and hashes and whose encrypted artefacts
+cannot be opened under another id; spilled artefacts; how attempts were retried and sandboxes probed.
 """
 
 from __future__ import annotations
@@ -164,6 +165,7 @@ class _Rewriting:
         touched: The new version that last changed each message.
         removed: The new version at which each compacted message was compacted.
         bodies: The new body of each message that comes along.
+        answered: The approvals that were answered before the boundary.
     """
 
     contents: Contents
@@ -176,9 +178,11 @@ class _Rewriting:
     touched: dict[str, int] = field(default_factory=dict)
     removed: dict[str, int] = field(default_factory=dict)
     bodies: dict[str, bytes] = field(default_factory=dict)
+    answered: frozenset[str] = frozenset()
 
     def archive(self) -> ConversationArchive:
         """Return the branch as an archive."""
+        self.answered = self._answered()
         events: list[EventEnvelope] = []
         for event in self.contents.archive.events[: self.cut.last]:
             record = self.records.get(event.seq)
@@ -243,11 +247,23 @@ class _Rewriting:
         return payload
 
     def _reference(self, message_id: str, version: int) -> JsonObject:
-        value: JsonObject = from_json(self.contents.messages[message_id].body or b"")
-        body = encode_json({**value, "conversation_id": self.destination}, argument="message")
+        value: dict[str, Any] = from_json(self.contents.messages[message_id].body or b"")
+        parts = [part for part in value["parts"] if not self._is_open_request(part)]
+        body = encode_json({**value, "conversation_id": self.destination, "parts": parts}, argument="message")
         self.bodies[message_id] = body
         self._touch((message_id,), version)
         return {"id": message_id, "sha256": digest(body).hex()}
+
+    def _answered(self) -> frozenset[str]:
+        runs = (self.contents.runs[run_id].run for run_id in self.cut.ended)
+        inputs = (self.contents.messages[message_id] for run in runs for message_id in run.input_message_ids)
+        bodies = (row.body for row in inputs if row.role == "tool")
+        parts = (part for body in bodies for part in from_json(body or b"")["parts"])
+        return frozenset(part["approval_id"] for part in parts if part["type"] == "tool-approval-response")
+
+    def _is_open_request(self, part: dict[str, Any]) -> bool:
+        is_request = part["type"] == "tool-approval-request" and not part.get("is_automatic")
+        return is_request and part["approval_id"] not in self.answered
 
     def _touch(self, message_ids: Iterable[str], version: int) -> None:
         self.touched |= dict.fromkeys(message_ids, version)
