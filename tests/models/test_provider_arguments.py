@@ -2,17 +2,21 @@
 
 import inspect
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
 from runlane.errors import InvalidValueError, UsageError
-from runlane.models import HttpTimeouts
+from runlane.models import HttpTimeouts, ResolvedModel
 from runlane.models.anthropic import Anthropic
 from runlane.models.google import Google
 from runlane.models.openai_chat import OpenAIChat
 from runlane.models.openai_responses import OpenAIResponses
 from runlane.models.openrouter import OpenRouterProvider
+from runlane.observability import Observability
+from runlane.runner import ModelRunner
+from runlane.testing import ScriptedModel
 
 _MAKERS: tuple[type[Any], ...] = (OpenAIChat, OpenAIResponses, Anthropic, Google, OpenRouterProvider)
 _MODELS = _MAKERS[:-1]
@@ -60,3 +64,20 @@ def test_an_output_limit_is_at_least_one() -> None:
     """The protocol has no other."""
     with pytest.raises(InvalidValueError, match="max_output_tokens"):
         Anthropic("m", api_key="key", max_output_tokens=0)
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(ResolvedModel)])
+def test_a_model_is_resolved_to_right_kinds_only(name: str) -> None:
+    """What a run needs of its model is refused where the application writes it, not in the run."""
+    right: dict[str, Any] = {"model": "m", "provider": ScriptedModel("Hello")}
+    with pytest.raises(UsageError) as caught:
+        ResolvedModel(**{**right, name: object()})
+    assert caught.value.argument == name
+
+
+@pytest.mark.parametrize(("maker", "name"), [(ModelRunner, "options"), (Observability, "config")])
+def test_what_takes_a_record_takes_no_other(maker: Callable[[object], object], name: str) -> None:
+    """By the argument's name."""
+    with pytest.raises(UsageError) as caught:
+        maker({})
+    assert caught.value.argument == name

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from runlane.contracts import CancelToken, Id
+from runlane.contracts import CancelToken, Id, require_callable, require_kind
 from runlane.models._messages import AnyModelMessage, ModelFunction
 from runlane.models._stream import ModelPart, ModelUsage, ResponseInfo, StreamNote
 from runlane.models._usage import stated_usage, usage_from_model
@@ -120,6 +120,9 @@ class ResolvedModel:
         context_window: Tokens of input and output together, or None if unknown.
         normalize_usage: The adapter's own reading of usage, or None for the plain one.
         resolve_response_provider: The adapter's own reading of the upstream provider, or None for the plain one.
+
+    Raises:
+        UsageError: A field is of the wrong kind.
     """
 
     model: str
@@ -128,6 +131,14 @@ class ResolvedModel:
     context_window: int | None = None
     normalize_usage: UsageNormalizer | None = None
     resolve_response_provider: ResponseProviderResolver | None = None
+
+    def __post_init__(self) -> None:
+        require_kind(self.model, str, argument="model")
+        require_kind(self.provider, ChatProvider, argument="provider")
+        require_kind(self.options, ModelOptions, argument="options")
+        require_kind(self.context_window, int | None, argument="context_window")
+        require_callable(self.normalize_usage, argument="normalize_usage")
+        require_callable(self.resolve_response_provider, argument="resolve_response_provider")
 
     def usage_of(self, reported: ModelUsage | None, /) -> Usage:
         """State what one step of this model spent, by the adapter's reading if it has one; all six figures are there.

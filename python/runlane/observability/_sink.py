@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
-from runlane.contracts import MaybeAwaitable
+from runlane.contracts import MaybeAwaitable, require_kind
 from runlane.delivery import BoundedSink, SinkDrop, SinkError, SinkLimits, let_go
 from runlane.errors import UsageError
 from runlane.observability._events import RunEvent, RunStartedEvent, RunTerminalEvent, StepFinishedEvent
@@ -77,7 +77,12 @@ class Observability(BoundedSink[RunEvent]):
     """
 
     def __init__(self, config: RunSinkConfig, /) -> None:
-        """Prepare a sink; enter it before the first event."""
+        """Prepare a sink; enter it before the first event.
+
+        Raises:
+            UsageError: `config` is none, or its filter cannot be called.
+        """
+        require_kind(config, RunSinkConfig, argument="config")
         if config.filter is not None and not callable(config.filter):
             raise UsageError("must be callable or None", argument="filter")
         super().__init__(

@@ -16,6 +16,7 @@ from runlane.contracts import (
     ModelResult,
     annotate_error,
     require_id,
+    require_kind,
     resolve,
 )
 from runlane.diagnostics import BudgetRefused, DiagnosticContext, DiagnosticSpanFields, ModelPrepared, as_diagnostics
@@ -99,8 +100,9 @@ class ModelRunner:
             DuplicateRegistrationError: Two transports have one name.
             InvalidValueError: A transport's name is empty or begins with `core:`.
             UnknownTransportError: There is no transport of the default's name.
+            UsageError: `options` is none.
         """
-        self._options = options
+        self._options = require_kind(options, ModelRunnerOptions, argument="options")
         self._tree = RequestTree(options.settings)
         self._parent: ModelRunner | None = None
         self._depth = 0
