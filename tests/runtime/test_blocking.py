@@ -1,7 +1,9 @@
 """The runtime for programs without an event loop."""
 
 import gc
+import inspect
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
 import anyio
@@ -9,11 +11,18 @@ import anyio.to_thread
 import pytest
 
 from runlane.delivery import AdmissionEvent, AssistantDeltaEvent, Gap, TerminalEvent
-from runlane.errors import InvalidValueError, RuntimeClosedError, StoreUnavailableError, UsageError
+from runlane.errors import (
+    InvalidValueError,
+    RuntimeClosedError,
+    RuntimeConflictError,
+    StoreUnavailableError,
+    UsageError,
+)
 from runlane.models import FinishReport, FunctionCallDelta, TextDelta
-from runlane.runtime import BlockingRuntime, DeliveryConfig, RuntimeConfig, ToolsConfig
-from runlane.store import MemoryStore
+from runlane.runtime import AgentRuntime, BlockingRuntime, DeliveryConfig, RuntimeConfig, ToolsConfig
+from runlane.store import Applied, MemoryStore
 from runlane.testing import Fault, FaultyStore, Hold, ScriptedModel, ScriptedStep
+from runlane.testing._store_kit import Lane
 from runlane.tools import tool
 
 
@@ -91,6 +100,68 @@ def test_stop_and_recover_block_too() -> None:
     """The other verbs are there as well."""
     with BlockingRuntime(MemoryStore(), model=ScriptedModel("x")) as runtime:
         assert (runtime.stop("c"), runtime.recover()) == (False, [])
+
+
+def test_runs_are_ended_from_outside_without_an_event_loop(backend: Literal["asyncio", "trio"]) -> None:
+    """A run that executes is interrupted and one that waits is cancelled, from another thread than those that ask."""
+    model = ScriptedModel([TextDelta("half "), Hold(), FinishReport("stop")])
+    with (
+        BlockingRuntime(MemoryStore(), model=model, backend=backend) as runtime,
+        ThreadPoolExecutor() as threads,
+        runtime.subscribe("c") as events,
+    ):
+        first = threads.submit(runtime.ask, "c", "first")
+        running = next(event for event in events if isinstance(event, AssistantDeltaEvent))
+        second = threads.submit(runtime.ask, "c", "second")
+        waiting = next(event for event in events if isinstance(event, AdmissionEvent))
+        assert isinstance(runtime.cancel("c", waiting.run_id), Applied)
+        assert isinstance(runtime.interrupt("c", running.run_id), Applied)
+        assert (first.result().reason, second.result().reason) == ("interrupted", "cancelled")
+
+
+def test_a_conversation_is_seeded_and_taken_up_without_an_event_loop() -> None:
+    """A seed is shown to the model; a run that is not there is neither resumed nor abandoned; closing settles all."""
+    model = ScriptedModel("Noted.")
+    with BlockingRuntime(MemoryStore(), model=model) as runtime:
+        assert isinstance(runtime.seed("c", ["Known."], seed_key="s"), Applied)
+        assert runtime.ask("c", "Hi").text == "Noted."
+        with pytest.raises(RuntimeConflictError, match="no run 'r'"):
+            runtime.resume("c", "r")
+        with pytest.raises(RuntimeConflictError, match="no run 'r'"):
+            runtime.abandon("c", "r", expected_revision=0, stale_owner=True)
+        assert runtime.recover(conversation_id="c", max_runs=1) == []
+        assert runtime.close(grace=1.0).settled
+        with pytest.raises(RuntimeClosedError):
+            runtime.ask("c", "Hi")
+    assert [getattr(message, "text", "") for message in model.calls[0].messages] == ["Known.", "Hi"]
+
+
+def test_a_queued_run_is_resumed_without_an_event_loop() -> None:
+    """A run that nobody starts is executed, and its result waited for."""
+    store = MemoryStore()
+
+    async def leave_one() -> None:
+        async with store:
+            await store.accept_input(
+                idempotency_key="k", input=Lane(store).message("a-in"), run=Lane(store).proposal("a")
+            )
+
+    anyio.run(leave_one)
+    with BlockingRuntime(store, model=ScriptedModel("Done.")) as runtime:
+        assert runtime.resume("c1", "a").text == "Done."
+
+
+def test_whatever_a_runtime_does_it_does_blocking_too() -> None:
+    """Every public method, with the same parameters; `ask` and `stream` stand for `submit`."""
+
+    def methods(kind: type) -> dict[str, set[str]]:
+        public = {name: value for name, value in vars(kind).items() if not name.startswith("_") and callable(value)}
+        return {name: set(inspect.signature(value).parameters) for name, value in public.items()}
+
+    theirs, ours = methods(AgentRuntime), methods(BlockingRuntime)
+    submit = theirs.pop("submit")
+    assert {name: ours.get(name) for name in theirs} == theirs
+    assert ours["ask"] == ours["stream"] == submit
 
 
 def test_approvals_are_answered_without_an_event_loop(backend: Literal["asyncio", "trio"]) -> None:

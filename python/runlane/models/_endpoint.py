@@ -75,12 +75,16 @@ class Endpoint:
 
 
 def base_url_or(given: str | None, variable: str, default: str) -> str:
-    """Return the base URL that was given, or the environment's, or the default; an empty one counts as none.
+    """Return the base URL that was given, or the environment's, or the default.
+
+    An empty variable counts as none, as everywhere; an empty argument is a setting that went missing, and does not send
+    prompts and a key to a service that nobody named.
 
     Raises:
         UsageError: It is no text.
     """
-    return require_kind(given, str | None, argument="base_url") or os.environ.get(variable) or default
+    given = require_kind(given, str | None, argument="base_url")
+    return os.environ.get(variable) or default if given is None else given
 
 
 def split_base_url(base_url: str, path: str = "") -> tuple[str, str]:

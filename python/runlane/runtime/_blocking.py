@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from runlane.contracts import CancelToken
 from runlane.delivery import EventCursor, Gap, RuntimeEvent, Subscription
 from runlane.errors import RuntimeClosedError, UsageError
 from runlane.runtime._blocking_events import BlockingSubscription
 from runlane.runtime._config import RuntimeConfig
 from runlane.runtime._config_checks import one_of
+from runlane.runtime._coordinator import CloseResult, StopReason
 from runlane.runtime._core import ModelSource
+from runlane.runtime._history_seeds import SeedPlacement
 from runlane.runtime._inputs import InputLike
 from runlane.runtime._policies import InputPolicy
-from runlane.runtime._recovery import RecoveryOutcome
+from runlane.runtime._recovery import Decide, RecoveryOutcome, ResolveContext
 from runlane.runtime._runtime import AgentRuntime
-from runlane.runtime._tickets import RunResult, RunTicket
+from runlane.runtime._tickets import RecordIds, RunResult, RunTicket
 from runlane.runtime._tool_source import ToolSource
-from runlane.store import Store
+from runlane.store import Outcome, Store
 
 __all__ = ["BlockingRuntime"]
 
@@ -114,7 +118,7 @@ class BlockingRuntime:
         """Call nothing any more: the runtime has closed, and whoever waited was answered."""
         self._portal = None
 
-    def ask(
+    def ask(  # noqa: PLR0913 - as `AgentRuntime.submit`
         self,
         conversation_id: str,
         input: InputLike,  # noqa: A002 - the word of the field
@@ -122,8 +126,10 @@ class BlockingRuntime:
         *,
         idempotency_key: str | None = None,
         metadata: Mapping[str, object] | None = None,
+        request: Mapping[str, object] | None = None,
         context: object = None,
         policy: InputPolicy | None = None,
+        record_ids: RecordIds | None = None,
     ) -> RunResult:
         """Submit an input and wait for its end; see `AgentRuntime.submit` for the arguments.
 
@@ -139,8 +145,10 @@ class BlockingRuntime:
                 input,
                 idempotency_key=idempotency_key,
                 metadata=metadata,
+                request=request,
                 context=context,
                 policy=policy,
+                record_ids=record_ids,
             )
         )
         return self._call(ticket.result.wait)
@@ -167,7 +175,7 @@ class BlockingRuntime:
         )
         return self._call(ticket.result.wait)
 
-    def stream(
+    def stream(  # noqa: PLR0913 - as `AgentRuntime.submit`
         self,
         conversation_id: str,
         input: InputLike,  # noqa: A002 - the word of the field
@@ -175,8 +183,10 @@ class BlockingRuntime:
         *,
         idempotency_key: str | None = None,
         metadata: Mapping[str, object] | None = None,
+        request: Mapping[str, object] | None = None,
         context: object = None,
         policy: InputPolicy | None = None,
+        record_ids: RecordIds | None = None,
     ) -> Iterator[RuntimeEvent | Gap]:
         """Submit an input and yield the events of its run until it ends.
 
@@ -193,8 +203,10 @@ class BlockingRuntime:
                 input,
                 idempotency_key=idempotency_key,
                 metadata=metadata,
+                request=request,
                 context=context,
                 policy=policy,
+                record_ids=record_ids,
             )
             return ticket, ticket.events()
 
@@ -239,13 +251,74 @@ class BlockingRuntime:
 
         return BlockingSubscription(self._call(begin), self._call, self._later)
 
-    def stop(self, conversation_id: str, /) -> bool:
-        """Stop what executes on a conversation; see `AgentRuntime.stop`."""
-        return self._call(lambda: self._runtime.stop(conversation_id))
+    def seed(
+        self,
+        conversation_id: str,
+        messages: Sequence[InputLike],
+        /,
+        *,
+        seed_key: str,
+        placement: SeedPlacement = "lead",
+    ) -> Outcome:
+        """Put messages into a conversation once for ever; see `AgentRuntime.seed`."""
+        seed = partial(self._runtime.seed, seed_key=seed_key, placement=placement)
+        return self._call(partial(seed, conversation_id, messages))
 
-    def recover(self) -> list[RecoveryOutcome]:
-        """Take up what dead executors left behind, with the default decisions; see `AgentRuntime.recover`."""
-        return self._call(self._runtime.recover)
+    def interrupt(self, conversation_id: str, run_id: str, /) -> Outcome:
+        """Ask a running run to stop, durably, whichever process executes it; see `AgentRuntime.interrupt`."""
+        return self._call(partial(self._runtime.interrupt, conversation_id, run_id))
+
+    def stop(self, conversation_id: str, /, *, reason: StopReason = "user-interrupt") -> bool:
+        """Stop what executes on a conversation; see `AgentRuntime.stop`."""
+        return self._call(lambda: self._runtime.stop(conversation_id, reason=reason))
+
+    def cancel(self, conversation_id: str, run_id: str, /) -> Outcome:
+        """End a queued run, or interrupt a running one; see `AgentRuntime.cancel`."""
+        return self._call(partial(self._runtime.cancel, conversation_id, run_id))
+
+    def abandon(self, conversation_id: str, run_id: str, /, *, expected_revision: int, stale_owner: bool) -> Outcome:
+        """End a run whose executor is known to be gone; see `AgentRuntime.abandon`."""
+        abandon = partial(self._runtime.abandon, expected_revision=expected_revision, stale_owner=stale_owner)
+        return self._call(partial(abandon, conversation_id, run_id))
+
+    def resume(self, conversation_id: str, run_id: str, /, *, context: object = None) -> RunResult:
+        """Execute a queued run that no process will start by itself, and wait for its end; see `AgentRuntime.resume`.
+
+        Raises:
+            RunlaneError: There is no such run, it is not queued, or it did not end here.
+        """
+        resumed = self._call(lambda: self._runtime.resume(conversation_id, run_id, context=context))
+        return self._call(resumed.result.wait)
+
+    def recover(
+        self,
+        *,
+        conversation_id: str | None = None,
+        resolve_context: ResolveContext | None = None,
+        decide: Decide | None = None,
+        page_size: int = 100,
+        max_runs: int = 1000,
+        signal: CancelToken | None = None,
+    ) -> list[RecoveryOutcome]:
+        """Take up what dead executors left behind; see `AgentRuntime.recover`."""
+        return self._call(
+            partial(
+                self._runtime.recover,
+                conversation_id=conversation_id,
+                resolve_context=resolve_context,
+                decide=decide,
+                page_size=page_size,
+                max_runs=max_runs,
+                signal=signal,
+            )
+        )
+
+    def close(self, *, grace: float | None = None, force: float | None = None) -> CloseResult:
+        """Admit nothing more, end what executes within the budgets, and say what is left; see `AgentRuntime.close`.
+
+        The store stays open until the `with` block is left.
+        """
+        return self._call(partial(self._runtime.close, grace=grace, force=force))
 
     def _later(self, function: Callable[[], Awaitable[object]]) -> None:
         """Call something in the runtime's thread, some time."""
