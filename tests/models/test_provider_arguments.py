@@ -81,3 +81,10 @@ def test_what_takes_a_record_takes_no_other(maker: Callable[[object], object], n
     with pytest.raises(UsageError) as caught:
         maker({})
     assert caught.value.argument == name
+
+
+@pytest.mark.parametrize("maker", _MAKERS)
+def test_an_empty_base_url_is_no_default(maker: Callable[..., object]) -> None:
+    """A setting that went missing sends no prompts and no key to a service that nobody named."""
+    with pytest.raises(InvalidValueError, match="base_url"):
+        _made(maker, base_url="")
