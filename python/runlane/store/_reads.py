@@ -35,6 +35,8 @@ __all__ = [
     "changes_since",
     "check_limit",
     "draft_of",
+    "entry_name",
+    "envelope",
     "event_by_id",
     "events",
     "head_of",
@@ -210,27 +212,30 @@ def event_by_id(rows: Rows, conversation_id: str, event_id: str, /) -> EventEnve
 
 
 def _envelopes(rows: Rows, conversation_id: str, entries: list[EventRow]) -> tuple[EventEnvelope, ...]:
-    payloads = [decode_object(row.body, what=_entry_name(conversation_id, row)) for row in entries]
+    payloads = [decode_object(row.body, what=entry_name(conversation_id, row)) for row in entries]
     transitions = [(row, payload) for row, payload in zip(entries, payloads, strict=True) if row.kind == TRANSITION]
     _join(rows, conversation_id, transitions)
-    return tuple(
-        EventEnvelope(
-            schema_version=row.schema_version,
-            event_id=row.event_id,
-            conversation_id=conversation_id,
-            seq=row.seq,
-            version=row.version,
-            kind=row.kind,
-            occurred_at=row.occurred_at,
-            payload=payload,
-            command_id=row.command_id,
-            ignorable=row.ignorable,
-        )
-        for row, payload in zip(entries, payloads, strict=True)
+    return tuple(envelope(conversation_id, row, payload) for row, payload in zip(entries, payloads, strict=True))
+
+
+def envelope(conversation_id: str, row: EventRow, payload: JsonObject, /) -> EventEnvelope:
+    """Return a ledger entry as it is read, with a payload that was made of its body."""
+    return EventEnvelope(
+        schema_version=row.schema_version,
+        event_id=row.event_id,
+        conversation_id=conversation_id,
+        seq=row.seq,
+        version=row.version,
+        kind=row.kind,
+        occurred_at=row.occurred_at,
+        payload=payload,
+        command_id=row.command_id,
+        ignorable=row.ignorable,
     )
 
 
-def _entry_name(conversation_id: str, row: EventRow) -> str:
+def entry_name(conversation_id: str, row: EventRow, /) -> str:
+    """Return what errors call a ledger entry."""
     return f"ledger entry {row.seq} of conversation {conversation_id!r}"
 
 
@@ -336,7 +341,7 @@ def _transitions_after(rows: Rows, conversation_id: str, since: int, last: int) 
     while first <= last:
         page = _entries(rows, conversation_id, (first, last), _PAGE)
         found += [
-            decode_object(row.body, what=_entry_name(conversation_id, row)) for row in page if row.kind == TRANSITION
+            decode_object(row.body, what=entry_name(conversation_id, row)) for row in page if row.kind == TRANSITION
         ]
         first += len(page)
     return found

@@ -17,6 +17,7 @@ from runlane.store._driver import MessageQuery, Rows
 from runlane.store._ledger import TRANSITION, TransitionRecord
 from runlane.store._order import QUEUED
 from runlane.store._outcomes import EventEnvelope
+from runlane.store._reads import entry_name, envelope
 from runlane.store._rows import MAX_POSITION, EventRow, Head, MessageRow, RunRow
 
 __all__ = [
@@ -121,15 +122,11 @@ def collect(rows: Rows, conversation_id: str, /) -> Stored:
 def _admitted(name: str, entries: Iterable[EventRow]) -> list[str]:
     """Return the ids of all runs that were ever admitted. Stored JSON is canonical, so most entries need no parsing."""
     payloads = (
-        decode_object(row.body, what=_entry_name(name, row))
+        decode_object(row.body, what=entry_name(name, row))
         for row in entries
         if row.kind == TRANSITION and b'"type":"accept"' in row.body
     )
     return list(dict.fromkeys(str(payload.get("run_id")) for payload in payloads if payload.get("type") == "accept"))
-
-
-def _entry_name(name: str, row: EventRow) -> str:
-    return f"ledger entry {row.seq} of conversation {name!r}"
 
 
 def archive_of(stored: Stored, /) -> ConversationArchive:
@@ -139,25 +136,11 @@ def archive_of(stored: Stored, /) -> ConversationArchive:
         RecordCorruptError: A row holds no JSON object.
     """
     name = stored.conversation_id
-    events = [
-        EventEnvelope(
-            schema_version=row.schema_version,
-            event_id=row.event_id,
-            conversation_id=name,
-            seq=row.seq,
-            version=row.version,
-            kind=row.kind,
-            occurred_at=row.occurred_at,
-            payload=decode_object(row.body, what=_entry_name(name, row)),
-            command_id=row.command_id,
-            ignorable=row.ignorable,
-        )
-        for row in stored.entries
-    ]
+    events = tuple(envelope(name, row, decode_object(row.body, what=entry_name(name, row))) for row in stored.entries)
     runs = [_run_json(row, stored.drafts.get(row.run.id, ())) for row in stored.runs]
     messages = [_message_json(name, row) for row in stored.messages]
     snapshot = snapshot_json(name, stored.head, runs, messages)
-    return ConversationArchive(conversation_id=name, events=tuple(events), projections=(snapshot,))
+    return ConversationArchive(conversation_id=name, events=events, projections=(snapshot,))
 
 
 def snapshot_json(name: str, head: Head, runs: list[JsonObject], messages: list[JsonObject], /) -> JsonObject:
