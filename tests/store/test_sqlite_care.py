@@ -4,6 +4,7 @@ import shutil
 import socket
 import stat
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -323,14 +324,21 @@ async def test_who_waits_for_a_store_that_commits_itself_reads_nothing(tmp_path:
             return await read(work)
 
         store.driver.read = counted  # type: ignore[method-assign]  # counts, and reads all the same
-        assert not await store.wait_for_change("c1", 0, max_wait=0)
-        assert len(reads) == 1
-        for number in range(3):
-            version = applied(await lane.try_accept(f"a{number}")).delta.version
-            before = len(reads)
-            assert await store.wait_for_change("c1", version - 1, max_wait=0)
-            assert not await store.wait_for_change("c1", version, max_wait=0)
-            assert len(reads) == before
+        keeper = store.driver._opened.keeper  # type: ignore[union-attr]
+        async with anyio.create_task_group() as tasks:
+            # Somebody waits all the time: on a slow machine the conversation would be forgotten between two waits.
+            tasks.start_soon(partial(store.wait_for_change, "c1", 1_000_000, max_wait=3600))
+            with anyio.fail_after(20):
+                while "c1" not in keeper._watched or keeper._watched["c1"].version is None:
+                    await anyio.lowlevel.checkpoint()
+            assert len(reads) == 1
+            for number in range(3):
+                version = applied(await lane.try_accept(f"a{number}")).delta.version
+                before = len(reads)
+                assert await store.wait_for_change("c1", version - 1, max_wait=0)
+                assert not await store.wait_for_change("c1", version, max_wait=0)
+                assert len(reads) == before
+            tasks.cancel_scope.cancel()
 
 
 async def test_a_conversation_nobody_waits_for_is_forgotten(tmp_path: Path) -> None:

@@ -67,6 +67,7 @@ async def test_a_log_that_cannot_grow_loses_nothing(tmp_path: Path) -> None:
             kept, error = await _accept_until_refused(lane)
         assert isinstance(error, StoreUnavailableError)
         assert not isinstance(error, StoreCommitUnknownError)
+        assert "a limit on the size of files" in str(error)
         assert [run.id for run in await store.list_active_runs("c1")] == kept
         applied(await lane.try_accept("later"))
         await check_conversation(store, "c1")

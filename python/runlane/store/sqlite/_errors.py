@@ -45,6 +45,9 @@ _MEANINGS: Final[tuple[tuple[tuple[type[apsw.Error], ...], type[StoreError], str
 
 def store_error(error: apsw.Error, location: str, /) -> StoreError:
     """Return what an error of SQLite means, when it is certain that nothing was committed."""
+    if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_WRITE:
+        text = "a write failed: look for a quota, a limit on the size of files, or a failing disk; nothing was written"
+        return StoreUnavailableError(f"{text} ({error})", store=location)
     for kinds, meaning, text in _MEANINGS:
         if isinstance(error, kinds):
             return meaning(f"{text} ({error})", store=location)
