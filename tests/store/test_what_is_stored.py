@@ -182,13 +182,17 @@ async def _carried(store: Store) -> None:
     async with MemoryStore() as other:
         await other.import_conversation(data)
         assert encode_archive(await other.export_conversation("c")) == data
-        assert stored_json(await other.load_snapshot("c")) == stored_json(await store.load_snapshot("c"))
+        # Record by record: a snapshot lies around what is as deep as a record may be.
+        here, there = await store.load_snapshot("c"), await other.load_snapshot("c")
+        for name in ("messages", "runs"):
+            assert list(map(stored_json, getattr(there, name))) == list(map(stored_json, getattr(here, name)))
 
 
 @settings(deadline=None, max_examples=30)
 @given(ODD)
 @example(None)
 @example({"\ud800": 1})
+@example(nested(186))
 @example(nested(188))
 @example(nested(195))
 def test_stores_take_the_same_and_give_it_back(value: object) -> None:
