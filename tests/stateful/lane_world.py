@@ -242,19 +242,17 @@ class World:
 
     async def _listen(self, seat: Seat, listener: Listener) -> None:
         self.listeners.append(listener)
-        after = listener.after
+        lane, run_id, after = listener.conversation_id, listener.run_id, listener.after
+        subscription = seat.runtime.subscribe(lane, run_id=run_id, after=after)
         while not listener.ended and not seat.killed:
             try:
-                subscription = seat.runtime.subscribe(listener.conversation_id, run_id=listener.run_id, after=after)
                 async for event in subscription:
                     assert not isinstance(event, Gap)
                     self._hear(listener, event)
                 listener.ended = not seat.killed
             except StoreUnavailableError:
-                # What could not be read is asked for again from where it was left.
-                after = listener.cursor() or listener.after
-                if after is None:
-                    return
+                # The next call tries again; what is transient has waited, and a new one would not have heard it.
+                continue
             except RunlaneError:
                 return
 
